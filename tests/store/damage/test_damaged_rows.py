@@ -4,12 +4,15 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store import open_store
 from simpletuner_fleet.store.integrity import unreadable_rows
+from simpletuner_fleet.store.rows.documents import ENDPOINTS
 from tests.core.builders import a_worker
+from tests.core.notices.test_timing import endpoint
 
 
 async def a_database(file: Path) -> None:
@@ -60,3 +63,27 @@ async def test_one_damaged_row_hides_no_other(tmp_path: Path, column: str, value
                 await store.read(lambda view: view.worker("w_bad"))
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("document", ["{", '{"id": "n_bad"}', "[" * 100_000])
+async def test_one_damaged_endpoint_keeps_no_other_from_being_told(tmp_path: Path, document: str) -> None:
+    file = tmp_path / "fleet.db"
+    await a_database(file)
+    store = open_store(f"sqlite:///{file}")
+    try:
+        for endpoint_id in ("n_bad", "n_good"):
+            one = replace(endpoint(), id=endpoint_id)
+            await store.write(lambda tx, one=one: tx.put_endpoint(one))
+        with sqlite3.connect(file) as connection:
+            connection.execute("UPDATE endpoints SET document = ? WHERE id = 'n_bad'", (document,))
+        connection.close()
+        assert [(one.table, one.id) for one in unreadable_rows(file)] == [("endpoints", "n_bad")]
+        seen = await store.read(lambda view: view.endpoints())
+        assert [one.id for one in seen] == ["n_good"]
+        reported = await store.read(lambda view: view.rows_set_aside())
+        assert ("endpoints", "n_bad") in [(one.table, one.id) for one in reported]
+        with pytest.raises(UnreadableRow):
+            await store.read(lambda view: view.endpoint("n_bad"))
+    finally:
+        await store.close()
+        ENDPOINTS.set_aside.clear()

@@ -157,7 +157,7 @@ class RowCodec(Generic[S]):
             try:
                 self._checked(values)
             except UNREADABLE as error:
-                why[str(values[0])] = _described(error)
+                why[str(values[0])] = described(error)
         return why
 
     def _checked(self, values: tuple[Any, ...]) -> S:
@@ -169,7 +169,7 @@ class RowCodec(Generic[S]):
             log.error(
                 "the row %s of %s cannot be read and is set aside: %s", row_id, self._kind.__name__, error
             )
-        self.set_aside[row_id] = _described(error)
+        self.set_aside[row_id] = described(error)
         return UnreadableRow(f"The {self._kind.__name__.lower()} {row_id} cannot be read.")
 
     def _row(self, values: tuple[Any, ...]) -> S:
@@ -179,7 +179,7 @@ class RowCodec(Generic[S]):
         return self._struct(**dict(zip(self.columns, fields, strict=True)))
 
 
-def _described(error: Exception) -> str:
+def described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 

@@ -10,6 +10,7 @@ from simpletuner_fleet.core.people.visibility import Visibility, VisibilityScope
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import JobFilter, SetAsideRow
 from simpletuner_fleet.store.rows.codec import UNREADABLE, strings
+from simpletuner_fleet.store.rows.documents import ENDPOINTS
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
 from simpletuner_fleet.store.rows.jobs import RATES
@@ -220,8 +221,14 @@ class JobsView(FindingView):
 
     def rows_set_aside(self) -> list[SetAsideRow]:
         """Returns the unreadable rows that this process has met so far: nobody searches all rows for them."""
+        known = {
+            "workers": WORKERS.set_aside,
+            "jobs": JOB_ROWS.set_aside,
+            "attempts": ATTEMPT_ROWS.set_aside,
+            "endpoints": ENDPOINTS.set_aside,
+        }
         return [
             SetAsideRow(table=table, id=row_id, why=why)
-            for table, codec in (("workers", WORKERS), ("jobs", JOB_ROWS), ("attempts", ATTEMPT_ROWS))
-            for row_id, why in sorted(codec.set_aside.items())
+            for table, rows in known.items()
+            for row_id, why in sorted(rows.items())
         ]

@@ -3,11 +3,12 @@
 import msgspec
 
 from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
+from simpletuner_fleet.store.rows.documents import ENDPOINTS
 from simpletuner_fleet.store.rows.text import storable_json
 from simpletuner_fleet.store.sql.database import Database
 
 _ONE = "SELECT document FROM endpoints WHERE id = :id"
-_ALL = "SELECT document FROM endpoints ORDER BY id"
+_ALL = "SELECT id, document FROM endpoints ORDER BY id"
 _PUT = (
     "INSERT INTO endpoints (id, document) VALUES (:id, :document) "
     "ON CONFLICT (id) DO UPDATE SET document = excluded.document"
@@ -23,10 +24,10 @@ class EndpointsView:
 
     def endpoint(self, endpoint_id: str) -> Endpoint | None:
         row = self._db.row(_ONE, {"id": endpoint_id})
-        return None if row is None else msgspec.json.decode(row[0], type=Endpoint)
+        return None if row is None else ENDPOINTS.row(endpoint_id, row[0])
 
     def endpoints(self) -> list[Endpoint]:
-        return [msgspec.json.decode(row[0], type=Endpoint) for row in self._db.rows(_ALL, {})]
+        return ENDPOINTS.rows(self._db.rows(_ALL, {}))
 
     def deliveries(self, endpoint_id: str, limit: int) -> list[DeliveryTry]:
         rows = self._db.rows(_NEWEST, {"endpoint_id": endpoint_id, "limit": limit})
