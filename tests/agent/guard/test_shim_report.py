@@ -2,9 +2,12 @@
 
 import datetime
 import ipaddress
+import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +130,25 @@ def test_only_the_orchestrator_can_say_that_a_report_is_settled(
     status: int, answer: bytes, settled: bool
 ) -> None:
     assert shim.is_settled(status, answer) is settled
+
+
+def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shim, "WHOLE_REPORT_S", 0.3, raising=False)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            line, _ = server.accept()
+            with line, suppress(OSError):
+                line.sendall(b"HTTP/1.1 200 OK\r\nX-Nothing: ")
+                while not over.wait(0.05):
+                    line.sendall(b"x")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            with pytest.raises(TimeoutError):
+                post(f"http://127.0.0.1:{server.getsockname()[1]}")
+        finally:
+            over.set()
+            dripping.join()

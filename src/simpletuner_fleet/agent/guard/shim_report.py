@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
 LAST_LINES_BYTES = 16 * 1024
 REPORT_FOR_S = 60.0
 REPORT_TIMEOUT_S = 10.0
+WHOLE_REPORT_S = 20.0
+"""For all of one try: an answer may come byte by byte, each of them in time."""
 PROBLEM_TYPE = "urn:simpletuner:problem:"
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -74,18 +77,35 @@ def post(to: dict[str, Any], body: dict[str, Any]) -> tuple[int, bytes]:
     else:
         connection = http.client.HTTPConnection(host, port, timeout=REPORT_TIMEOUT_S)
     try:
-        connection.request(
-            "POST",
-            f"{parts.path.rstrip('/')}/api/workers/job/{to['job_id']}/status",
-            body=json.dumps(body).encode(),
-            headers={"Content-Type": "application/json", "X-Upload-Token": to["upload_token"]},
-        )
-        answer = connection.getresponse()
-        return answer.status, answer.read(65536)
+        with limited(WHOLE_REPORT_S):
+            connection.request(
+                "POST",
+                f"{parts.path.rstrip('/')}/api/workers/job/{to['job_id']}/status",
+                body=json.dumps(body).encode(),
+                headers={"Content-Type": "application/json", "X-Upload-Token": to["upload_token"]},
+            )
+            answer = connection.getresponse()
+            return answer.status, answer.read(65536)
     except http.client.HTTPException as error:
         raise OSError(f"not an HTTP answer: {error!r}") from error
     finally:
         connection.close()
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError within the block once the time is over; it is for the shim, which has one thread."""
+
+    def end(number: int, frame: object) -> None:
+        raise TimeoutError(f"no whole answer within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def secure_connection(host: str, port: int | None, to: dict[str, Any]) -> Any:
