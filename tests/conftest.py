@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from devtools.postgres import running_postgres
-from tests.leftovers import end_with_this_run
 from tests.ready_databases import ReadyPostgres, fresh_database, ready_postgres
 from tests.s3_server import running_s3
-from tests.template_cache import GIVEN_AS, TEMPLATES, use_in_this_process
+from tests.whole_run.leftovers import end_with_this_run
+from tests.whole_run.template_cache import GIVEN_AS, TEMPLATES, use_in_this_process
 
 # Tests read what commands say in English, whatever the machine is set to; children inherit it.
 os.environ.pop("SIMPLETUNER_LANG", None)

@@ -27,7 +27,7 @@ from tests.e2e.processes import (
     wait_until,
 )
 from tests.e2e.warm_start import WARM
-from tests.leftovers import MARK
+from tests.whole_run.leftovers import MARK
 
 Json = dict[str, Any]
 TRAINER = Path(__file__).with_name("trainer.py")

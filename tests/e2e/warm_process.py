@@ -22,7 +22,7 @@ from typing import Any
 import httpx2
 
 import simpletuner_fleet
-from tests.template_cache import keep_templates
+from tests.whole_run.template_cache import keep_templates
 
 NOT_LOADED = ("simpletuner_fleet.sim", "simpletuner_fleet.trainers.demo")
 """What no server and no worker loads."""

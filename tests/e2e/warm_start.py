@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.leftovers import MARK
-from tests.template_cache import TEMPLATES
+from tests.whole_run.leftovers import MARK
+from tests.whole_run.template_cache import TEMPLATES
 
 ROOT = Path(__file__).parents[2]
 LOOK_AGAIN_S = 0.01

@@ -14,8 +14,8 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-from tests.leftovers import MARK
 from tests.quiet_server import QuietServer
+from tests.whole_run.leftovers import MARK
 
 KEY = "vendor-key-0123456789"
 PASSED_ON = ("PATH", "PYTHONPATH", "COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START", MARK)

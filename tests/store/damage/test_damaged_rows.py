@@ -71,9 +71,12 @@ async def test_one_damaged_endpoint_keeps_no_other_from_being_told(tmp_path: Pat
     await a_database(file)
     store = open_store(f"sqlite:///{file}")
     try:
-        for endpoint_id in ("n_bad", "n_good"):
-            one = replace(endpoint(), id=endpoint_id)
-            await store.write(lambda tx, one=one: tx.put_endpoint(one))
+
+        def add_both(tx: Tx) -> None:
+            for endpoint_id in ("n_bad", "n_good"):
+                tx.put_endpoint(replace(endpoint(), id=endpoint_id))
+
+        await store.write(add_both)
         with sqlite3.connect(file) as connection:
             connection.execute("UPDATE endpoints SET document = ? WHERE id = 'n_bad'", (document,))
         connection.close()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import leftovers
+from tests.whole_run import leftovers
 
 RUN = """
 import os, subprocess, time
-from tests.leftovers import MARK, end_with_this_run
+from tests.whole_run.leftovers import MARK, end_with_this_run
 os.environ.pop(MARK, None)
 end_with_this_run()
 daemon = subprocess.Popen(
@@ -27,7 +27,7 @@ DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flus
 
 def test_what_a_killed_run_has_started_ends_though_it_has_a_session_of_its_own() -> None:
     run = subprocess.Popen(
-        [sys.executable, "-c", RUN], stdout=subprocess.PIPE, cwd=Path(__file__).parents[1], text=True
+        [sys.executable, "-c", RUN], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], text=True
     )
     assert run.stdout
     daemon = os.pidfd_open(int(run.stdout.readline()))
