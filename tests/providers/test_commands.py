@@ -1,6 +1,8 @@
 """A command that a provider is asked with: it ends in time, and prints no more than may be read."""
 
+import asyncio
 import resource
+import time
 
 import pytest
 
@@ -33,3 +35,17 @@ async def test_a_command_that_never_stops_printing_is_ended_before_it_fills_the_
 async def test_a_command_that_hangs_is_ended_in_time() -> None:
     with pytest.raises(ProviderUnsure, match="sleep did not answer in"):
         await run_command(["sleep", "60"], PATH, "", within_s=0.2)
+
+
+@pytest.mark.parametrize("steps", range(1, 6))
+async def test_whoever_gives_up_while_a_command_is_started_waits_for_nothing(steps: int) -> None:
+    reads = ["sh", "-c", "cat > /dev/null; exit 0"]
+    asking = asyncio.create_task(run_command(reads, PATH, "", within_s=10.0))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+        time.sleep(0.003)  # so that the shell has begun to read what nobody writes
+    asking.cancel()
+    done, _ = await asyncio.wait({asking}, timeout=5.0)
+    assert done
+    while commands._ending:
+        await asyncio.sleep(0.01)

@@ -12,6 +12,8 @@ from bench.programs import Server, running_agents, running_server, scratch, wait
 from simpletuner_fleet.core.workers.job_groups import HAD, LACKS, MEMORY, PIDS
 from tests.bench.load.recording_proxy import Request, recording
 
+Seen = Callable[[str], bool]
+"""Whether a request of this line has passed."""
 HEARTBEAT = "POST /api/workers/heartbeat HTTP/1.1"
 LIFE_CYCLE = [
     "POST /api/workers/register HTTP/1.1",
@@ -22,7 +24,7 @@ LIFE_CYCLE = [
 STREAM = "GET /api/workers/stream?worker_id=…&incarnation=… HTTP/1.1"
 
 
-def requests_of(drive: Callable[[Server], None]) -> list[Request]:
+def requests_of(drive: Callable[[Server, Seen], None]) -> list[Request]:
     """What passes between a fresh server and the workers that `drive` runs against it, in the order of each line."""
     with (
         scratch() as folder,
@@ -31,23 +33,23 @@ def requests_of(drive: Callable[[Server], None]) -> list[Request]:
         ) as server,
         recording(int(urlsplit(server.url).port or 0)) as proxy,
     ):
-        drive(Server(server.process, f"http://127.0.0.1:{proxy.port}", server.admin_token))
+
+        def seen(line: str) -> bool:
+            return bool(of_line(proxy.requests(), line))
+
+        drive(Server(server.process, f"http://127.0.0.1:{proxy.port}", server.admin_token), seen)
         return [request for request in proxy.requests() if " /api/workers/" in request.line]
 
 
-def drive_real_agent(server: Server) -> None:
+def drive_real_agent(server: Server, seen: Seen) -> None:
     with scratch() as folder, running_agents(server, folder):
         server.put_config(NOOP, NOOP_CONFIG)
         job = server.post("/api/queue/submit", SUBMIT_NOOP)["job_id"]
         wait_until(lambda: server.get(f"/api/jobs/{job}")["status"] == "completed", "the job completes")
-        last = server.get("/api/admin/workers")["workers"][0]["last_heartbeat"]
-        wait_until(
-            lambda: server.get("/api/admin/workers")["workers"][0]["last_heartbeat"] != last,
-            "a heartbeat comes",
-        )
+        wait_until(lambda: seen(HEARTBEAT), "a heartbeat comes")
 
 
-def drive_protocol_worker(server: Server) -> None:
+def drive_protocol_worker(server: Server, _: Seen) -> None:
     with connected_workers(server, create_accounts(server, 1)) as (generator,):
         generator.carry_out(RunJobs(1, 1))
         generator.carry_out(SendHeartbeats(0.1))

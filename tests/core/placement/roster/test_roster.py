@@ -181,19 +181,19 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
     @invariant()
     def lines_hold_exactly_the_jobs_that_wait(self) -> None:
         waiting = [job for job in self.jobs.values() if waits(job)]
-        with_jobs = {job.class_id for job in waiting}
+        with_jobs = {job.line for job in waiting}
         assert set(self.roster.lines.classes_with_jobs()) == with_jobs
         for job in self.jobs.values():
-            line = [other for other in waiting if other.class_id == job.class_id]
-            assert self.roster.lines.count(job.class_id) == len(line)
+            line = [other for other in waiting if other.line == job.line]
+            assert self.roster.lines.count(job.line) == len(line)
             assert self.roster.lines.position(job.rank) == sum(other.rank <= job.rank for other in waiting)
-        for class_id in with_jobs:
-            line = [job for job in waiting if job.class_id == class_id]
-            assert self.roster.lines.head(class_id) == min(line, key=place_of).id
+        for name in with_jobs:
+            line = [job for job in waiting if job.line == name]
+            assert self.roster.lines.head(name) == min(line, key=place_of).id
 
     @invariant()
     def each_worker_is_open_to_the_classes_it_fits(self) -> None:
-        lines = {job.class_id: job.requires for job in self.jobs.values() if waits(job)}
+        lines = {job.line: job.requires for job in self.jobs.values() if waits(job)}
         for worker in self.workers.values():
             fits = {id for id, requires in lines.items() if why_never(worker, requires) is None}
             assert set(self.roster.classes_for(worker.id)) == fits
