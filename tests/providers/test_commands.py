@@ -47,5 +47,4 @@ async def test_whoever_gives_up_while_a_command_is_started_waits_for_nothing(ste
     asking.cancel()
     done, _ = await asyncio.wait({asking}, timeout=5.0)
     assert done
-    while commands._ending:
-        await asyncio.sleep(0.01)
+    await asyncio.gather(*commands._ending)
