@@ -37,13 +37,18 @@ async def test_a_command_that_hangs_is_ended_in_time() -> None:
         await run_command(["sleep", "60"], PATH, "", within_s=0.2)
 
 
+def let_it_begin_to_read() -> None:
+    """Stops the loop meanwhile: the shell is to be further than the start of it is here."""
+    time.sleep(0.003)
+
+
 @pytest.mark.parametrize("steps", range(1, 6))
 async def test_whoever_gives_up_while_a_command_is_started_waits_for_nothing(steps: int) -> None:
     reads = ["sh", "-c", "cat > /dev/null; exit 0"]
     asking = asyncio.create_task(run_command(reads, PATH, "", within_s=10.0))
     for _ in range(steps):
         await asyncio.sleep(0)
-        time.sleep(0.003)  # so that the shell has begun to read what nobody writes
+        let_it_begin_to_read()
     asking.cancel()
     done, _ = await asyncio.wait({asking}, timeout=5.0)
     assert done
