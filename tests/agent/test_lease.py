@@ -10,7 +10,7 @@ import pytest
 
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import DISOWNED_AFTER_S, Agent
-from simpletuner_fleet.agent.attempts.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts.attempts import Attempts
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
@@ -21,6 +21,7 @@ from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.connecting import ShimTrust
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.protocol.messages import HeartbeatAnswer, JobSubmit

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.agent import program
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent
-from simpletuner_fleet.agent.attempts.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts.attempts import Attempts
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.attempts.retention import NOT_STORED
 from simpletuner_fleet.agent.audit_memory import AuditMemory
@@ -35,6 +35,7 @@ from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.connecting import ShimTrust
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.agent.attempts.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts.attempts import Attempts
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.data import data_cache, datasets
 from simpletuner_fleet.agent.data.data_cache import DataCache
@@ -20,6 +20,7 @@ from simpletuner_fleet.agent.data.datasets import Datasets, DataUnreachable, Fet
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.connecting import ShimTrust
 from simpletuner_fleet.core.jobs.failure import classify
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.worker_errors import CacheFull, CacheInUse, CacheUnusable, DataFailed

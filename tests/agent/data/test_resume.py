@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from simpletuner_fleet.agent.attempts.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts.attempts import Attempts
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.data.downloads import Downloads, DownloadStalled
 from simpletuner_fleet.agent.data.resume import CheckpointFetcher, read_resume
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.connecting import ShimTrust
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.training.checkpoint import FileEntry

@@ -43,6 +43,7 @@ from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.connecting import ShimTrust
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.core.training.completion import NOT_CHECKED
@@ -59,14 +60,6 @@ SHIM_LOOK_S = 0.02
 SAVE_FIRST_GRACE_S = 3.0
 """With less time than this a trainer is stopped at once: a checkpoint would hardly be done."""
 SAVE_FIRST_SHARE = 0.6
-
-
-class ShimTrust(NamedTuple):
-    """Holds the TLS settings with which a shim that must report by itself verifies the orchestrator."""
-
-    cafile: str | None = None
-    pinned_certfile: str | None = None
-    no_verify: bool = False
 
 
 class FoundAttempt(NamedTuple):

@@ -7,8 +7,8 @@ import ssl
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from simpletuner_fleet.agent.attempts.attempts import ShimTrust
 from simpletuner_fleet.agent.state_dir import write_whole
 from simpletuner_fleet.agent.wire.addresses import Address
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
@@ -19,6 +19,14 @@ log = logging.getLogger(__name__)
 PINNED = "pinned.pem"
 Keep = Callable[[ssl.SSLContext], None]
 """Is told whom the worker trusts, once that is known. It may block."""
+
+
+class ShimTrust(NamedTuple):
+    """Holds the TLS settings with which a shim that must report by itself verifies the orchestrator."""
+
+    cafile: str | None = None
+    pinned_certfile: str | None = None
+    no_verify: bool = False
 
 
 async def client_for(
