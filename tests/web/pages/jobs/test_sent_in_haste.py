@@ -105,6 +105,27 @@ async def test_who_presses_twice_retries_once(stage: Stage, page_as: Pages) -> N
     assert len((await stage.running.get("/api/jobs"))["jobs"]) == 2
 
 
+async def test_who_goes_on_by_keyboard_to_the_next_button_means_that_one(
+    stage: Stage, page_as: Pages
+) -> None:
+    team = (await stage.running.post("/api/teams", {"name": "lab"}))["id"]
+    users = {one["name"]: one["id"] for one in (await stage.running.get("/api/admin/users"))["users"]}
+    for name in ("Bruno", "Chitra"):
+        await stage.running.http.put(f"/api/teams/{team}/members/{users[name]}", json={"role": "member"})
+    page = await page_as(stage, "admin")
+    await visit(page, "/teams")
+    first, second = await page.locator("button[data-api*='/members/']").all()
+    await first.focus()
+    steps = 0
+    while not await second.evaluate("button => button === document.activeElement"):
+        await page.keyboard.press("Tab")
+        steps += 1
+    await first.focus()
+    for key in ("Enter", *("Tab",) * steps, "Enter"):
+        await page.keyboard.press(key)
+    await expect(page.locator("button[data-api*='/members/']")).to_have_count(0)
+
+
 async def test_a_second_press_is_not_for_what_has_moved_under_the_pointer(
     stage: Stage, page_as: Pages
 ) -> None:

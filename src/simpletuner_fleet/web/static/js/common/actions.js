@@ -219,6 +219,9 @@ function isMeantFor(button, { clientX, clientY, timeStamp }) {
   return meant;
 }
 
+// Whoever goes to another button by keyboard means that one; presses by keyboard are all at one point.
+document.addEventListener("keydown", ({ key }) => { if (key !== "Enter" && key !== " ") pressed = null; }, true);
+
 // A button that is part of a region may be drawn anew while its answer is awaited: that it acts is known here.
 async function act(element, body) {
   if (acting.has(element)) return;
