@@ -4,9 +4,12 @@ import argparse
 import asyncio
 import io
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import httpx2
 from msgspec import Struct
 from PIL import Image
 from playwright.async_api import Browser
@@ -68,9 +71,27 @@ def compress(picture: bytes) -> bytes:
     return buffer.getvalue()
 
 
+@asynccontextmanager
+async def workers_connected(console: Console) -> AsyncIterator[None]:
+    """Lets the workers that joined be there: a worker without a stream is given nothing, and pages say so."""
+    async with AsyncExitStack() as stack:
+        for worker in console.state.connected:
+            headers = {"X-Worker-Token": worker.token}
+            client = httpx2.AsyncClient(base_url=console.url, headers=headers, trust_env=False)
+            await stack.enter_async_context(client)
+            asked = {"worker_id": worker.id, "incarnation": worker.incarnation}
+            stream = await stack.enter_async_context(
+                client.stream("GET", "/api/workers/stream", params=asked)
+            )
+            assert stream.is_success, f"{worker.id}: {stream.status_code}"
+            answer = await client.post("/api/workers/heartbeat", json=worker.heartbeat)
+            assert answer.is_success, answer.text
+        yield
+
+
 async def take_all(console: Console, shots: list[Shot]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
-    async with chromium() as browser:
+    async with chromium() as browser, workers_connected(console):
         for shot in shots:
             picture = compress(await take(browser, console, shot))
             assert len(picture) <= MAX_BYTES, f"{shot.name}: {len(picture)} bytes are too many"

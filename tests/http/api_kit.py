@@ -325,9 +325,11 @@ class Agent:
         return await self.call(f"job/{offer['job_id']}/status", body, expect)
 
     async def heartbeat(self, *held: dict[str, Any], expect: int = 200, **more: Any) -> Any:
+        return await self.call("heartbeat", self.heartbeat_body(*held, **more), expect)
+
+    def heartbeat_body(self, *held: dict[str, Any], **more: Any) -> dict[str, Any]:
         attempts = [{"job_id": offer["job_id"], "epoch": offer["epoch"]} for offer in held]
-        body = {"worker_id": self.id, "attempts": attempts, "incarnation": self.incarnation, **more}
-        return await self.call("heartbeat", body, expect)
+        return {"worker_id": self.id, "attempts": attempts, "incarnation": self.incarnation, **more}
 
     async def take(self) -> dict[str, Any]:
         """The next offer, accepted."""

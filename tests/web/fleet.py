@@ -29,6 +29,7 @@ from tests.http.api_kit import ADMIN, Running, TurnedClock, orchestrator
 from tests.http.data_kit import push
 from tests.web import crowd
 from tests.web.machines import A100, H100, L40S, MAC, RTX4090, Crew, Work, picture
+from tests.web.machines import Machine as JoinedMachine
 
 SETTINGS = {
     "SIMPLETUNER_ADMIN_TOKEN": ADMIN,
@@ -83,6 +84,15 @@ DATASET = {
 PEOPLE = {"admin": "Anna", "member": "Bruno", "viewer": "Chitra"}
 
 
+class KnownWorker(Struct, frozen=True):
+    """How a worker goes on with another server process over the same database."""
+
+    id: str
+    token: str
+    incarnation: str
+    heartbeat: dict[str, Any]
+
+
 class FleetState(Struct, kw_only=True):
     """What to look at, by what it shows."""
 
@@ -93,6 +103,7 @@ class FleetState(Struct, kw_only=True):
 
     workers: dict[str, str] = {}
     """Ids by name."""
+    connected: list[KnownWorker] = []
     jobs: dict[str, str] = {}
     """Ids by what is told of each: `running`, `failed`, `waits-busy` …"""
 
@@ -161,10 +172,16 @@ async def _tell_the_day(running: Running, state: FleetState, log_lines: int) -> 
         for machine in crew.machines.values():
             if machine.gpus:
                 await machine.beat()
+                state.connected.append(_known(machine))
         await sweep_once(running.fleet)
         state.old_session = state.sessions["admin"]
         for role, name in PEOPLE.items():
             state.sessions[role] = await crew.log_in(role, name)
+
+
+def _known(machine: JoinedMachine) -> KnownWorker:
+    heartbeat = machine.heartbeat_body(*machine.held.values(), gpus=machine.gpu_samples())
+    return KnownWorker(machine.id, machine.token, machine.incarnation, heartbeat)
 
 
 async def _workers_come(crew: Crew, state: FleetState) -> None:

@@ -87,8 +87,11 @@ class Machine(Agent):
         return Work(self, offer)
 
     async def beat(self) -> None:
+        await self.heartbeat(*self.held.values(), gpus=self.gpu_samples())
+
+    def gpu_samples(self) -> list[dict[str, Any]]:
         busy = {uuid for offer in self.held.values() for uuid in offer["gpus"]}
-        samples = [
+        return [
             {
                 "uuid": uuid,
                 "utilization": 96.0,
@@ -100,7 +103,6 @@ class Machine(Agent):
             else {"uuid": uuid, "utilization": 0.0, "memory_used_gb": 0.5, "temperature_c": 34.0}
             for uuid in self.gpus
         ]
-        await self.heartbeat(*self.held.values(), gpus=samples)
 
 
 class Work:
