@@ -150,7 +150,8 @@ class Fleet:
 
     def note_witness(self, brought: Witness) -> None:
         """Remembers a head of the audit log that a worker has brought."""
-        note_witness(self.witnesses, brought, self._index.roster.workers)
+        workers = self._index.roster.workers if self._index.settled else None
+        note_witness(self.witnesses, brought, workers)
 
     async def save_heartbeats(self, heard: Sequence[tuple[str, float]]) -> None:
         """Saves when workers were heard, which decides nothing; but jobs that are left to place are placed."""

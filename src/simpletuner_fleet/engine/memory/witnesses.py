@@ -10,15 +10,15 @@ HEADS = 2
 """Of each worker: its first and its newest."""
 
 
-def note_witness(witnesses: dict[str, Witness], brought: Witness, workers: Collection[str]) -> None:
+def note_witness(witnesses: dict[str, Witness], brought: Witness, workers: Collection[str] | None) -> None:
     """Adds a head, by the name of the worker that brought it; a later one cannot replace the worker's first.
 
-    `workers` are those that are there: what they saw is never forgotten.
+    `workers` are those that are there: what they saw is never forgotten. None: they are being looked up.
     """
     first = f"{brought.who}, at first"
     if first not in witnesses:
         # Not before there are twice as many, so that a newcomer costs nothing for those who are gone.
-        if len(witnesses) >= HEADS * (len(workers) + 2 * GONE_KEPT):
+        if workers is not None and len(witnesses) >= HEADS * (len(workers) + 2 * GONE_KEPT):
             gone = [name for name, one in witnesses.items() if one.who not in workers]
             for name in gone[: -HEADS * GONE_KEPT]:
                 del witnesses[name]
