@@ -96,7 +96,7 @@ async def _spoken_with(process: Process, script: str) -> tuple[bytes, bytes]:
 
 async def _give(stdin: asyncio.StreamWriter | None, script: str) -> None:
     """Writes the script; a command that ends without reading it says by its status what that means."""
-    if stdin is None:
+    if stdin is None or stdin.is_closing():  # it has ended already, before this process got to it
         return
     with suppress(BrokenPipeError, ConnectionResetError):
         try:
