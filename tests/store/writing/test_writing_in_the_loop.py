@@ -2,12 +2,18 @@
 
 import asyncio
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
 
 from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.store.sqlite import SqliteStore
+from tests.store.observing import Recorder
+from tests.store.outsider import until
+from tests.store.samples import worker
+from tests.store.story_steps import change_worker
 
 
 def test_the_loop_goes_on_while_another_program_holds_the_lock(tmp_path: Path) -> None:
@@ -65,3 +71,53 @@ async def test_a_glance_sees_every_write_that_has_returned_and_nothing_after_the
     await store.close()
     with pytest.raises(StoreUnavailable):
         store.read_now(lambda view: view.setting("n"))
+
+
+class HeldAtTheFirstWorker(Recorder):
+    """Is told of rows slowly: of the first one it hears only when it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived, self.let_go = threading.Event(), threading.Event()
+        self.let_go.set()
+
+    def worker_changed(self, before: Worker | None, after: Worker | None) -> None:
+        self.arrived.set()
+        assert self.let_go.wait(10), "nobody could let it go: the loop waits for it"
+        super().worker_changed(before, after)
+
+    def hold(self) -> None:
+        self.arrived.clear()
+        self.let_go.clear()
+
+
+@pytest.mark.parametrize("after_a_loss", [False, True], ids=["at the start", "after a loss"])
+async def test_the_loop_goes_on_while_rows_are_loaded_and_no_step_sees_a_part_of_them(
+    tmp_path: Path, *, after_a_loss: bool
+) -> None:
+    file, held = tmp_path / "fleet.db", HeldAtTheFirstWorker()
+    store = SqliteStore(file)
+    store.observe(held)
+    await store.write(lambda tx: [tx.add_worker(worker(number)) for number in (1, 2)])
+    if after_a_loss:
+        with sqlite3.connect(file) as outsider:
+            outsider.execute("UPDATE workers SET version = version + 10")
+        outsider.close()
+        with pytest.raises(StoreUnavailable):
+            await store.write(change_worker)
+    else:
+        await store.close()
+        store = SqliteStore(file)
+        store.observe(held)
+    held.hold()
+    seen: list[int] = []
+    steps = [asyncio.create_task(store.write(lambda tx: seen.append(len(tx.workers())))) for _ in range(2)]
+    await until(held.arrived.is_set)
+    assert len(await store.read(lambda view: view.workers())) == 2
+    assert len(store.read_now(lambda view: view.workers())) == 2
+    assert seen == []
+    held.let_go.set()
+    await asyncio.gather(*steps)
+    assert seen == [2, 2]
+    assert len(held.workers) == 2
+    await store.close()

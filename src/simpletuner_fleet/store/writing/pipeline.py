@@ -327,25 +327,12 @@ class CommitPipeline:
     # Loading
 
     def _load(self) -> None:
-        if not self._statements_in_loop:
-            self._in_thread(
-                lambda: self._load_with(self._session.begin_patiently), self._loaded, exclusive=True
-            )
-            return
-        try:
-            self._load_with(self._session.begin)
-        except Locked:
-            self._in_thread(
-                lambda: self._load_with(self._session.begin_patiently), self._loaded, exclusive=True
-            )
-        except BaseException as error:
-            self._loaded(error)
-        else:
-            self._loaded(None)
+        """Loads memory in the thread, since a long queue takes seconds; steps wait for it, and nothing else does."""
+        self._in_thread(self._load_in_thread, self._loaded, exclusive=True)
 
-    def _load_with(self, begin: Callable[[], None]) -> None:
+    def _load_in_thread(self) -> None:
         try:
-            begin()
+            self._session.begin_patiently()
             self._tx.load()
         finally:  # also where it did not begin: a connection that was lost is made anew only once that is noticed
             self._session.rollback()

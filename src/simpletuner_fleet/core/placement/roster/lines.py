@@ -99,7 +99,8 @@ class Lines:
         return self.classes[class_id].fitting
 
     def classes_with_jobs(self) -> list[str]:
-        return [class_id for class_id, waiting in self.classes.items() if waiting.count]
+        known = list(self.classes.items())  # a long queue may just be loaded in another thread
+        return [class_id for class_id, waiting in known if waiting.count]
 
     def teams_waiting(self) -> set[str]:
         """Returns the teams of which jobs wait; '' stands for all who have none."""
