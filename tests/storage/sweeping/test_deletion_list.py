@@ -3,17 +3,18 @@
 import hashlib
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from simpletuner_fleet.blobs.memory import MemoryBlobs
-from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.core.errors import StorageLow, StoreUnavailable
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.storage.sweeping import deletion_list
-from simpletuner_fleet.storage.sweeping.deletion_list import KEY, MOST_LISTED, READ_BYTES
+from simpletuner_fleet.storage.sweeping.deletion_list import KEY, MOST_LISTED, READ_BYTES, DeletionList
 from simpletuner_fleet.storage.sweeping.sweeper import sweep_storage_once
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.core.builders import a_job
@@ -163,3 +164,41 @@ async def test_parts_of_a_job_that_cannot_be_read_are_kept_and_keep_no_others(tm
         await sweep_storage_once(running.deps.storage)
         assert await blobs.names("uploads") == ["j_bad"]
     await store.close()
+
+
+class EndsMidway(MemoryBlobs):
+    """A storage whose server ends, or whose disk is full, after so many further changes."""
+
+    left = 1_000
+
+    async def append(self, key: str, offset: int, data: bytes) -> int:
+        self._count()
+        return await super().append(key, offset, data)
+
+    async def delete(self, prefix: str) -> None:
+        self._count()
+        await super().delete(prefix)
+
+    def _count(self) -> None:
+        if self.left == 0:
+            raise StorageLow("There is no space left.")
+        self.left -= 1
+
+
+@pytest.mark.parametrize("changes", range(6))
+async def test_no_list_is_lost_by_an_end_midway(changes: int) -> None:
+    blobs = EndsMidway()
+
+    async def save_with(name: str) -> None:
+        to_go = await DeletionList.load(blobs)
+        for one in ("first", name):
+            to_go.is_due(one, 10.0, DAY_S)
+        await to_go.save(whole=True)
+
+    await save_with("second")
+    blobs.left = changes
+    with suppress(StorageLow):
+        await save_with("third")
+    blobs.left = 1_000
+    assert (await DeletionList.load(blobs)).is_due("first", 10.0 + DAY_S, DAY_S)
+    assert not (await DeletionList.load(blobs)).is_due("third", 10.0, DAY_S)

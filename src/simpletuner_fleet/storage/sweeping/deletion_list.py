@@ -1,7 +1,8 @@
 """Lists, in the storage itself, the files that the sweep is about to delete: each stays on the list for a while.
 
 So a mistake, such as a wrong or a restored database, can be noticed and stopped for a day, and a file that is known
-again meanwhile leaves the list. A lost list costs time, but no file.
+again meanwhile leaves the list. A lost list costs time, but no file; so a disk that is full, on which nothing can be
+written, must not lose it, or nothing would ever go.
 """
 
 import msgspec
@@ -9,6 +10,8 @@ import msgspec
 from simpletuner_fleet.ports import Blobs
 
 KEY = "sweep/to-be-deleted.json"
+COPY_KEY = "sweep/to-be-deleted.copy.json"
+"""It is there, and whole, while the list itself is replaced."""
 READ_BYTES = 2**26
 MOST_LISTED = 250_000
 """So the list is never longer than what is read of it. Further files are listed when these are gone."""
@@ -25,12 +28,7 @@ class DeletionList:
 
     @classmethod
     async def load(cls, blobs: Blobs) -> "DeletionList":
-        content = await blobs.read(KEY, 0, READ_BYTES)
-        try:
-            listed = msgspec.json.decode(content, type=dict[str, float]) if content else {}
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            listed = {}
-        return cls(blobs, listed)
+        return cls(blobs, await _stored(blobs, KEY) or await _stored(blobs, COPY_KEY) or {})
 
     def is_due(self, name: str, now: float, delay_s: float) -> bool:
         """Returns whether the file has been on the list long enough.
@@ -62,6 +60,19 @@ class DeletionList:
         left = self._after if whole else self._after | {name: self._before[name] for name in self._unseen}
         if left == self._before:
             return
+        content = msgspec.json.encode(left)
+        await self._blobs.delete(COPY_KEY)
+        if left:
+            await self._blobs.append(COPY_KEY, 0, content)
         await self._blobs.delete(KEY)
         if left:
-            await self._blobs.append(KEY, 0, msgspec.json.encode(left))
+            await self._blobs.append(KEY, 0, content)
+            await self._blobs.delete(COPY_KEY)
+
+
+async def _stored(blobs: Blobs, key: str) -> dict[str, float] | None:
+    content = await blobs.read(key, 0, READ_BYTES)
+    try:
+        return msgspec.json.decode(content, type=dict[str, float]) if content else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
