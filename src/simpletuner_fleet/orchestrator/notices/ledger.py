@@ -12,12 +12,13 @@ WRITTEN_EVERY_S = 0.1
 AT_ONCE = 200
 
 Step = Callable[[Transaction], Any]
+Note = tuple[Step, "asyncio.Future[Any]"]
 
 
 class Ledger:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._waiting: list[tuple[Step, asyncio.Future[Any]]] = []
+        self._waiting: list[Note] = []
         self._writing: asyncio.Task[None] | None = None
 
     async def write(self, step: Step) -> Any:
@@ -40,14 +41,30 @@ class Ledger:
             await self._write(batch)
             await asyncio.sleep(WRITTEN_EVERY_S)
 
-    async def _write(self, batch: list[tuple[Step, asyncio.Future[Any]]]) -> None:
-        try:
-            values = await self._fleet.act(lambda transaction: [step(transaction) for step, _ in batch])
-        except Exception as error:  # each of those who wait is told
-            for _, done in batch:
-                if not done.done():
-                    done.set_exception(error)
-            return
-        for (_, done), value in zip(batch, values, strict=True):
-            if not done.done():
-                done.set_result(value)
+    async def _write(self, batch: list[Note]) -> None:
+        """Writes the notes in one transaction. One that fails is told so, and the others are written without it."""
+        running: Note | None = None
+
+        def step(transaction: Transaction) -> list[Any]:
+            nonlocal running
+            values = []
+            for running in batch:
+                values.append(running[0](transaction))
+            running = None
+            return values
+
+        while batch:
+            running = None
+            try:
+                values = await self._fleet.act(step)
+            except Exception as error:
+                told = batch if running is None else [running]
+                for _, done in told:
+                    if not done.done():
+                        done.set_exception(error)
+                batch = [note for note in batch if note not in told]
+            else:
+                for (_, done), value in zip(batch, values, strict=True):
+                    if not done.done():
+                        done.set_result(value)
+                return
