@@ -47,7 +47,7 @@ UNSCOPED = frozenset(
         *("scim_members", "scim_groups_of"),
         *("endpoint", "endpoints", "deliveries", "saved_views", "stored_bytes_of_jobs"),
         *("due_approvals", "due_publications", "unready_datasets", "dataset_objects", "dataset_bytes"),
-        *("machine_by_join_hash", "machines_that_count"),
+        *("machine_by_join_hash", "machines_that_count", "unreadable_machines"),
         *("unused_dataset_objects", "rows_set_aside", "attempt_by_upload_token", "idempotent_answer"),
     }
 )

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from simpletuner_fleet.core.provisioning.machine import Machine
+from simpletuner_fleet.core.provisioning.machine import Machine, UnreadableMachine
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 
 
@@ -26,6 +26,10 @@ class MachinesRead(Protocol):
 
         Of those before that it returns the ones that went after `made_after` and were ever made: they may have cost.
         """
+        ...
+
+    def unreadable_machines(self) -> list[UnreadableMachine]:
+        """Returns those that the other methods have left out so far, since their rows cannot be read."""
         ...
 
 

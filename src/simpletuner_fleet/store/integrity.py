@@ -4,14 +4,14 @@ import sqlite3
 from pathlib import Path
 
 from simpletuner_fleet.ports import SetAsideRow
-from simpletuner_fleet.store.rows.documents import ENDPOINTS
+from simpletuner_fleet.store.rows.documents import ENDPOINTS, MACHINES, POOLS
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS, JOBS
 from simpletuner_fleet.store.rows.workers import WORKERS
 
 TABLES = (("workers", WORKERS), ("jobs", JOBS), ("attempts", ATTEMPTS))
-OF_ENDPOINTS = "SELECT id, document FROM endpoints"
-THERE_ARE_ENDPOINTS = "SELECT 1 FROM sqlite_master WHERE name = 'endpoints'"
-"""Not in a database of an older version."""
+DOCUMENTS = (("endpoints", "id", ENDPOINTS), ("pools", "name", POOLS), ("machines", "id", MACHINES))
+TABLE_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = ?"
+"""Not every one is in a database of an older version."""
 
 
 def unreadable_rows(file: Path) -> list[SetAsideRow]:
@@ -24,9 +24,10 @@ def unreadable_rows(file: Path) -> list[SetAsideRow]:
                 connection.execute(f"SELECT {', '.join(codec.columns)} FROM {table}")
             )
             rows += [SetAsideRow(table=table, id=one, why=why) for one, why in unreadable.items()]
-        if connection.execute(THERE_ARE_ENDPOINTS).fetchone():
-            unreadable = ENDPOINTS.unreadable(connection.execute(OF_ENDPOINTS))
-            rows += [SetAsideRow(table="endpoints", id=one, why=why) for one, why in unreadable.items()]
+        for table, key, documents in DOCUMENTS:
+            if connection.execute(TABLE_IS_THERE, (table,)).fetchone():
+                unreadable = documents.unreadable(connection.execute(f"SELECT {key}, document FROM {table}"))
+                rows += [SetAsideRow(table=table, id=one, why=why) for one, why in unreadable.items()]
     finally:
         connection.close()
     return rows

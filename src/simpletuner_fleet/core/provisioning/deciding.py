@@ -62,7 +62,9 @@ def decide(
         after = tended(there, upkeep, taken)
         after_of[pool.name] = [*over, *after]
         changed += [pair for pair in zip(there, after, strict=True) if pair[0] != pair[1]]
-    live = [machine for rows in after_of.values() for machine in rows if machine.is_live]
+    # Those of a pool that cannot be read are known all the same: they are no strays where another pool sees them.
+    others = [machine for machine in machines if machine.pool not in after_of]
+    live = [machine for rows in (*after_of.values(), others) for machine in rows if machine.is_live]
     unknown = _unknown(pools, snapshots, live, our_beginning)
     growth = grow(pools, snapshots, after_of, fleet)
     changed += [(one, dropped(one, fleet.now)) for one in live if one.id in growth.needless]

@@ -78,6 +78,8 @@ class FleetNow(Struct, frozen=True, kw_only=True):
     """Ids of machines for which a call to their provider is under way, or waits for its turn."""
     being_looked_at: frozenset[str] = frozenset()
     """Names of pools whose providers have not answered yet, and may still: what is known of them stands."""
+    uncounted: frozenset[str] = frozenset()
+    """Names of pools that may have machines of which nothing can be read: they bring no further ones."""
 
     def busy_until(self, at: float) -> list[tuple[Worker, Sequence[RunningJob]]]:
         """Returns the busy workers on which a job ends until then."""
@@ -180,7 +182,7 @@ def grow(
             taken=_singles_asked_for(snapshots[pool.name], machines[pool.name], fleet),
         )
         for pool in pools
-        if pool.brings_machines and pool.name in snapshots
+        if pool.brings_machines and pool.name in snapshots and pool.name not in fleet.uncounted
     ]
     if not markets:
         return growth

@@ -147,6 +147,22 @@ class Machine(Struct, frozen=True, kw_only=True):
         return self.state is not MachineState.GONE
 
 
+class UnreadableMachine(Struct, frozen=True, kw_only=True):
+    """Tells the little that is known of a machine whose row cannot be read: it may run, work and cost."""
+
+    id: str
+    pool: str = ""
+    """Empty: not known either."""
+    gone_at: float | None = None
+
+    @property
+    def is_live(self) -> bool:
+        return self.gone_at is None
+
+    def may_be_of(self, pool: str) -> bool:
+        return self.pool in ("", pool)
+
+
 def moved(
     machine: Machine, machine_input: MachineInput, now: float, why: str = "", detail: str = ""
 ) -> Machine:

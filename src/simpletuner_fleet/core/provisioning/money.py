@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from simpletuner_fleet.core.money.amounts import cost_micros
-from simpletuner_fleet.core.provisioning.machine import Machine, MachineState
+from simpletuner_fleet.core.provisioning.machine import Machine, MachineState, UnreadableMachine
 from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolCeiling
 
 
@@ -93,6 +93,19 @@ def _over(pool: MachinePool, spent: Spending, hourly: int, lead_s: float) -> Poo
     if request.max_monthly_micros is not None and spent.month_micros + ahead > request.max_monthly_micros:
         return PoolCeiling.MONTHLY
     return None
+
+
+def uncounted(pool: MachinePool, unreadable: Sequence[UnreadableMachine], now: float) -> bool:
+    """Tells whether the pool may have a machine, or a bill that its budget counts, of which nothing can be read.
+
+    Then nobody knows whether one more would pass a limit.
+    """
+    limits_bills = (pool.request.max_daily_micros, pool.request.max_monthly_micros) != (None, None)
+    return any(
+        one.may_be_of(pool.name)
+        and (one.gone_at is None or (limits_bills and one.gone_at > month_begins(now)))
+        for one in unreadable
+    )
 
 
 def day_begins(now: float) -> float:

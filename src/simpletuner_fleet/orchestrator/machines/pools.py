@@ -168,7 +168,9 @@ def existing_machine(view: View, machine_id: str) -> Machine:
 
 
 def _has_machines(view: View, name: str) -> bool:
-    return any(machine.pool == name for machine in view.machines_since(float("inf")))
+    return any(machine.pool == name for machine in view.machines_since(float("inf"))) or any(
+        one.is_live and one.may_be_of(name) for one in view.unreadable_machines()
+    )
 
 
 def _event(type_: EventType, name: str, actor: Actor, **details: Any) -> Event:

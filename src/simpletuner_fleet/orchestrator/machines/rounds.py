@@ -17,9 +17,10 @@ from simpletuner_fleet.core.provisioning.machine import (
     Machine,
     MachineEndReason,
     MachineState,
+    UnreadableMachine,
     worker_price,
 )
-from simpletuner_fleet.core.provisioning.money import day_begins, month_begins
+from simpletuner_fleet.core.provisioning.money import day_begins, month_begins, uncounted
 from simpletuner_fleet.core.provisioning.offers import MachineOffer, ProviderSnapshot
 from simpletuner_fleet.core.provisioning.pool import MachinePool, NoMachine, name_for, our_beginning
 from simpletuner_fleet.core.restoring import HANDS_OFF
@@ -98,6 +99,7 @@ def _decide(transaction: Transaction, seen: ProviderSnapshots, began_at: float) 
     pools = tx.pools()
     # Of those that were refused, thousands in a month, only the last count: a pool waits longer after each.
     machines = tx.machines_that_count(gone_after=yesterday_begins(now), made_after=since_when(now))
+    unreadable = tx.unreadable_machines()
     facts = worker_facts(transaction, machines)
     lead_s = stop_lead_s(transaction.policy, seen.snapshots)
     decision = decide(
@@ -109,6 +111,7 @@ def _decide(transaction: Transaction, seen: ProviderSnapshots, began_at: float) 
             fleet_now(transaction, pools, machines, facts, lead_s, began_at),
             under_way=seen.under_way,
             being_looked_at=seen.being_looked_at,
+            uncounted=frozenset(pool.name for pool in pools if uncounted(pool, unreadable, now)),
         ),
         our_beginning(fleet_id),
     )
@@ -117,7 +120,11 @@ def _decide(transaction: Transaction, seen: ProviderSnapshots, began_at: float) 
     after_of = {after.id: after for _, after in decision.changed}
     for machine in machines:
         _tell_price(transaction, after_of.get(machine.id, machine))
-    adopted = [_save_stray(transaction, stray) for stray in decision.strays]
+    # A row that cannot be read is there all the same: what runs on its machine is not ended as a stray.
+    names = {name_for(fleet_id, one.id) for one in unreadable if one.is_live}
+    adopted = [
+        _save_stray(transaction, stray) for stray in decision.strays if stray.listed.name not in names
+    ]
     pool_of = {pool.name: pool for pool in pools}
     wanted = [_save_wanted(transaction, fleet_id, pool_of[one.pool], one) for one in decision.wanted]
     left = [
@@ -129,8 +136,15 @@ def _decide(transaction: Transaction, seen: ProviderSnapshots, began_at: float) 
         *adopted,
     ]
     for pool in pools:
-        _tell_pool(transaction, pool, left, decision.no_machine.get(pool.name, {}), seen)
-    destroying = [one for one in left if one.state is MachineState.DESTROYING and one.provider_id]
+        if _is_left(pool, left, unreadable):
+            tx.delete_pool(pool.name)
+            continue
+        _tell_pool(transaction, pool, decision.no_machine.get(pool.name, {}), seen)
+    destroying = [
+        one
+        for one in left
+        if one.state is MachineState.DESTROYING and one.provider_id and one.pool in pool_of
+    ]
     return MachineCalls(ask=tuple(wanted), destroy=tuple(destroying))
 
 
@@ -198,16 +212,23 @@ def _save_stray(transaction: Transaction, stray: Stray) -> Machine:
     return machine
 
 
+def _is_left(
+    pool: MachinePool, machines: Sequence[Machine], unreadable: Sequence[UnreadableMachine]
+) -> bool:
+    """Tells whether the pool is deleted and has no machine any more."""
+    return (
+        pool.deleted_at is not None
+        and not any(one.is_live and one.pool == pool.name for one in machines)
+        and not any(one.is_live and one.may_be_of(pool.name) for one in unreadable)
+    )
+
+
 def _tell_pool(
     transaction: Transaction,
     pool: MachinePool,
-    machines: Sequence[Machine],
     no_machine: dict[str, NoMachine],
     seen: ProviderSnapshots,
 ) -> None:
-    if pool.deleted_at is not None and not any(one.is_live and one.pool == pool.name for one in machines):
-        transaction.tx.delete_pool(pool.name)
-        return
     if pool.name in seen.being_looked_at:
         return
     unseen_at = None if pool.name in seen.snapshots else transaction.now

@@ -1,6 +1,6 @@
 """Keeps pools and machines in the memory store."""
 
-from simpletuner_fleet.core.provisioning.machine import Machine
+from simpletuner_fleet.core.provisioning.machine import Machine, UnreadableMachine
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.store.memory.tables import Tables
 
@@ -33,6 +33,9 @@ class MemoryMachinesView:
             for one in self.machines_since(min(gone_after, made_after))
             if one.gone_at is None or one.gone_at > gone_after or (one.gone_at > made_after and one.rates)
         ]
+
+    def unreadable_machines(self) -> list[UnreadableMachine]:
+        return []
 
 
 class MemoryMachinesTx(MemoryMachinesView):

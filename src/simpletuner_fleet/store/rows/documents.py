@@ -8,14 +8,16 @@ import msgspec
 
 from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.core.notices.endpoint import Endpoint
+from simpletuner_fleet.core.provisioning.machine import Machine
+from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.store.rows.codec import UNREADABLE, S, described
 
 log = logging.getLogger(__name__)
 
 
 class DocumentRows(Generic[S]):
-    def __init__(self, struct: type[S]) -> None:
-        self._name = struct.__name__
+    def __init__(self, struct: type[S], name: str) -> None:
+        self._name = name
         self._decode = msgspec.json.Decoder(struct).decode
         self.set_aside: dict[str, str] = {}
         """Why, by id, rows could not be read since the start."""
@@ -26,9 +28,9 @@ class DocumentRows(Generic[S]):
             return self._decode(document)
         except UNREADABLE as error:
             if row_id not in self.set_aside:
-                log.error("the row %s of %s cannot be read and is set aside: %s", row_id, self._name, error)
+                log.error("the %s %s cannot be read and is set aside: %s", self._name, row_id, error)
             self.set_aside[row_id] = described(error)
-            raise UnreadableRow(f"The {self._name.lower()} {row_id} cannot be read.") from error
+            raise UnreadableRow(f"The {self._name} {row_id} cannot be read.") from error
 
     def unreadable(self, documents: Iterable[tuple[str, str]]) -> dict[str, str]:
         """Returns why rows cannot be read, by their ids. It notes nothing: they may be another database's."""
@@ -51,4 +53,6 @@ class DocumentRows(Generic[S]):
         return readable
 
 
-ENDPOINTS = DocumentRows(Endpoint)
+ENDPOINTS = DocumentRows(Endpoint, "endpoint")
+POOLS = DocumentRows(MachinePool, "pool")
+MACHINES = DocumentRows(Machine, "machine")

@@ -10,7 +10,7 @@ from simpletuner_fleet.core.people.visibility import Visibility, VisibilityScope
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import JobFilter, SetAsideRow
 from simpletuner_fleet.store.rows.codec import UNREADABLE, strings
-from simpletuner_fleet.store.rows.documents import ENDPOINTS
+from simpletuner_fleet.store.rows.documents import ENDPOINTS, MACHINES, POOLS
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
 from simpletuner_fleet.store.rows.jobs import RATES
@@ -226,6 +226,8 @@ class JobsView(FindingView):
             "jobs": JOB_ROWS.set_aside,
             "attempts": ATTEMPT_ROWS.set_aside,
             "endpoints": ENDPOINTS.set_aside,
+            "pools": POOLS.set_aside,
+            "machines": MACHINES.set_aside,
         }
         return [
             SetAsideRow(table=table, id=row_id, why=why)
