@@ -43,22 +43,22 @@ class Ledger:
 
     async def _write(self, batch: list[Note]) -> None:
         """Writes the notes in one transaction. One that fails is told so, and the others are written without it."""
-        running: Note | None = None
+        at_work: list[Note] = []
 
         def step(transaction: Transaction) -> list[Any]:
-            nonlocal running
             values = []
-            for running in batch:
-                values.append(running[0](transaction))
-            running = None
+            for note in batch:
+                at_work[:] = [note]
+                values.append(note[0](transaction))
+            at_work.clear()
             return values
 
         while batch:
-            running = None
+            at_work.clear()
             try:
                 values = await self._fleet.act(step)
             except Exception as error:
-                told = batch if running is None else [running]
+                told = list(at_work) or batch
                 for _, done in told:
                     if not done.done():
                         done.set_exception(error)
