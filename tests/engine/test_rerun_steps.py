@@ -9,7 +9,8 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.clock import SteadyClock
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.ids import RandomIds
-from simpletuner_fleet.engine.memory.index import LIMITS_SETTING, FleetIndex
+from simpletuner_fleet.engine.memory.index import FleetIndex
+from simpletuner_fleet.engine.memory.setting_documents import LIMITS_SETTING
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.store.sqlite import SqliteStore

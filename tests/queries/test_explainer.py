@@ -11,7 +11,7 @@ from simpletuner_fleet.engine.clock import SteadyClock
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.ids import RandomIds
 from simpletuner_fleet.engine.memory.index import FleetIndex
-from simpletuner_fleet.engine.memory.organisation import FAIR_SHARE_SETTING, QUOTA_PREFIX
+from simpletuner_fleet.engine.memory.setting_documents import FAIR_SHARE_SETTING, QUOTA_PREFIX
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View

@@ -89,6 +89,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 NO_LIMITS = Limits()
+NOTHING_STARTS = Limits(global_running=0)
 MAX_PRIORITY = 1000
 PRIORITY_NAMES = {"low": -10, "normal": 0, "high": 10, "urgent": 100}
 MAX_LABELS = 64

@@ -11,7 +11,8 @@ from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.placement.shares import FairShare
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.memory.index import LIMITS_SETTING, read_limits
+from simpletuner_fleet.engine.memory.index import read_limits
+from simpletuner_fleet.engine.memory.setting_documents import LIMITS_SETTING
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.quotas import set_fair_share_within
 

@@ -17,7 +17,7 @@ from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.core.provisioning.waiting import machine_text
 from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerType
 from simpletuner_fleet.engine.memory.standing import FleetStanding
-from simpletuner_fleet.ports import AuditFilter, JobFilter, View
+from simpletuner_fleet.ports import AuditFilter, JobFilter, SetAsideRow, View
 from simpletuner_fleet.queries.explainer import WaitingReasons
 from simpletuner_fleet.queries.free_now import machines_of
 from simpletuner_fleet.queries.machine_use import useless_machines
@@ -57,13 +57,20 @@ class WorkerNeeds(Struct, frozen=True, kw_only=True):
     """Those with a token, the oldest token first."""
 
 
-def of_fleet(view: View, roster: Roster, standing: FleetStanding, policy: Policy, now: float) -> list[Need]:
-    """Returns what those who maintain machines need to know."""
+def of_fleet(
+    view: View,
+    roster: Roster,
+    standing: FleetStanding,
+    unreadable: Sequence[SetAsideRow],
+    policy: Policy,
+    now: float,
+) -> list[Need]:
+    """Returns what those who maintain machines need to know; `unreadable` are settings."""
     figures = standing.figures if standing.roster is not None else {}
     if "worker_needs" not in figures:
         figures["worker_needs"] = worker_needs(roster)
     workers: WorkerNeeds = figures["worker_needs"]
-    set_aside = view.rows_set_aside()
+    set_aside = [*view.rows_set_aside(), *unreadable]
     refused = view.audit_count(AuditFilter(event_type="worker.registration_failed", since=now - DAY_S))
     old = bisect_left(workers.tokens, now - policy.token_warn_age_s, key=_token_created_at)
     needs = (

@@ -49,6 +49,7 @@ async def look(
     who maintain them have to do; without `line`, the whole queue.
     """
     now, policy, standing = fleet.clock.now(), fleet.policy, fleet.standing()
+    unreadable = fleet.organisation.unreadable
 
     def read(view: View) -> Overview:
         explainer = Explainer(view, standing)
@@ -58,7 +59,7 @@ async def look(
             free=free_now(roster, standing, scope_of(view)),
             needs=[
                 *(attention.of_machines(view, now) if hired else ()),
-                *(attention.of_fleet(view, roster, standing, policy, now) if machines else ()),
+                *(attention.of_fleet(view, roster, standing, unreadable, policy, now) if machines else ()),
                 *attention.of_jobs(view, own, owner, now),
                 *attention.of_notifications(view, owner, now),
             ],

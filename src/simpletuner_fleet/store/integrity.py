@@ -14,6 +14,15 @@ TABLE_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = ?"
 """Not every one is in a database of an older version."""
 
 
+def stored_settings(file: Path) -> dict[str, str]:
+    """Returns all settings; raises sqlite3.Error where the file itself cannot be read."""
+    connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        return dict(connection.execute("SELECT key, value FROM settings"))
+    finally:
+        connection.close()
+
+
 def unreadable_rows(file: Path) -> list[SetAsideRow]:
     """Reads every row of these tables; raises sqlite3.Error where the file itself cannot be read."""
     connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)

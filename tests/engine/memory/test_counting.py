@@ -15,7 +15,7 @@ from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team
 from simpletuner_fleet.core.placement.shares import FairShare, Shares
 from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.engine.memory.index import FleetIndex
-from simpletuner_fleet.engine.memory.organisation import FAIR_SHARE_SETTING, QUOTA_PREFIX
+from simpletuner_fleet.engine.memory.setting_documents import FAIR_SHARE_SETTING, QUOTA_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store import MemoryStore, SqliteStore

@@ -47,7 +47,9 @@ def nothing_set_aside() -> Iterator[None]:
 
 
 def booting(id: str, pool: str, **fields: Any) -> Machine:
-    return a_machine(id, MachineState.BOOTING, name=name_for("f1", id), pool=pool, asked_at=NOW - 10.0, **fields)
+    return a_machine(
+        id, MachineState.BOOTING, name=name_for("f1", id), pool=pool, asked_at=NOW - 10.0, **fields
+    )
 
 
 def pool(name: str, **fields: Any) -> MachinePool:

@@ -42,7 +42,9 @@ def failing(error: Exception) -> Step:
     return step
 
 
-@pytest.mark.parametrize("error", [UnreadableRow("The endpoint n_bad cannot be read."), ValueError("a defect")])
+@pytest.mark.parametrize(
+    "error", [UnreadableRow("The endpoint n_bad cannot be read."), ValueError("a defect")]
+)
 async def test_a_note_that_fails_keeps_no_other_from_being_written(fleet: Fleet, error: Exception) -> None:
     ledger = Ledger(fleet)
     steps = [noting(1), failing(error), noting(2), failing(error), noting(3)]
@@ -56,6 +58,8 @@ async def test_a_note_that_fails_keeps_no_other_from_being_written(fleet: Fleet,
 async def test_where_the_store_is_away_everybody_is_told(fleet: Fleet) -> None:
     await fleet.store.close()
     ledger = Ledger(fleet)
-    told = await asyncio.gather(*(ledger.write(noting(number)) for number in range(3)), return_exceptions=True)
+    told = await asyncio.gather(
+        *(ledger.write(noting(number)) for number in range(3)), return_exceptions=True
+    )
     assert [type(one) for one in told] == [StoreUnavailable] * 3
     await ledger.stop()

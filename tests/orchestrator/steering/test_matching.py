@@ -10,7 +10,7 @@ from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.memory.index import LIMITS_SETTING
+from simpletuner_fleet.engine.memory.setting_documents import LIMITS_SETTING
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.engine.visibility import ScopedFleet
 from simpletuner_fleet.orchestrator import limits, submit

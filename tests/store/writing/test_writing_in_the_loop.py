@@ -9,6 +9,7 @@ import pytest
 
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.store.observing import Recorder
 from tests.store.outsider import until
@@ -98,7 +99,12 @@ async def test_the_loop_goes_on_while_rows_are_loaded_and_no_step_sees_a_part_of
     file, held = tmp_path / "fleet.db", HeldAtTheFirstWorker()
     store = SqliteStore(file)
     store.observe(held)
-    await store.write(lambda tx: [tx.add_worker(worker(number)) for number in (1, 2)])
+
+    def add_two(tx: Tx) -> None:
+        for number in (1, 2):
+            tx.add_worker(worker(number))
+
+    await store.write(add_two)
     if after_a_loss:
         with sqlite3.connect(file) as outsider:
             outsider.execute("UPDATE workers SET version = version + 10")

@@ -13,9 +13,10 @@ from simpletuner_fleet.cli.doctor.checks_machine import disk
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.client.connection import LOCAL_WORKER_PROBLEM, local_server
 from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.engine.memory.setting_documents import unreadable_documents
 from simpletuner_fleet.languages import _, current, spoken_number
 from simpletuner_fleet.ports.direct import DirectBlobs
-from simpletuner_fleet.store.integrity import unreadable_rows
+from simpletuner_fleet.store.integrity import stored_settings, unreadable_rows
 from simpletuner_fleet.store.sqlite_file import WAL_RESET_WARNING, sqlite_warning
 
 MOST_BYTES_CHECKED = 1024**3
@@ -127,7 +128,8 @@ def _sqlite_file(file: Path) -> CheckFinding:
 
 def _damaged_rows(file: Path) -> list[str]:
     try:
-        return [f"{one.table} {one.id} ({one.why})" for one in unreadable_rows(file)[:ROWS_TOLD]]
+        damaged = [*unreadable_rows(file), *unreadable_documents(stored_settings(file))]
+        return [f"{one.table} {one.id} ({one.why})" for one in damaged[:ROWS_TOLD]]
     except sqlite3.Error:
         return []  # a database of another version: what it lacks, its migration brings
 

@@ -174,6 +174,8 @@ def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:
         if code is not None:
             return Ceiling(code, {})
     book = roster.book
+    if book is not None and not book.lets_start:
+        return Ceiling(Code.QUOTA_GLOBAL, {})
     standing = book.keeps_waiting(job) if book else None
     return Ceiling(Code.QUOTA, quota_params(book, standing)) if book and standing else None
 

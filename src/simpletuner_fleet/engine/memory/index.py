@@ -1,23 +1,23 @@
 """Keeps the roster and the limits beside the store's writer, in step with every change and rollback of a row."""
 
-import msgspec
+import logging
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import User
-from simpletuner_fleet.core.people.teams import allowlists_of
 from simpletuner_fleet.core.placement.roster.reservations import Reserved
 from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.placement.usage import UseLedger
-from simpletuner_fleet.core.policy import NO_LIMITS, Limits
+from simpletuner_fleet.core.policy import NO_LIMITS, NOTHING_STARTS, Limits
 from simpletuner_fleet.core.restoring import HELD_UNTIL
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.memory.ceilings import CeilingWatch
 from simpletuner_fleet.engine.memory.counting import book_of, shares_of
 from simpletuner_fleet.engine.memory.organisation import Organisation, read_organisation
+from simpletuner_fleet.engine.memory.setting_documents import LIMITS_SETTING, document
 from simpletuner_fleet.engine.memory.stored_counts import StoredCounts
-from simpletuner_fleet.ports import View
+from simpletuner_fleet.ports import SetAsideRow, View
 
-LIMITS_SETTING = "limits"
+log = logging.getLogger(__name__)
 
 
 class FleetIndex:
@@ -32,6 +32,7 @@ class FleetIndex:
         """None: not looked up since the rows were lost."""
         self.organisation: Organisation | None = None
         """The same of teams, quotas and shares."""
+        self._told_unreadable: set[SetAsideRow] = set()
         self.usage = UseLedger()
         """Always counted, since rows are told of once; history is looked up where a quota or a share needs it."""
         self.ceilings = CeilingWatch()
@@ -121,8 +122,9 @@ class FleetIndex:
 
     def _take_organisation(self, view: View, now: float, known: Organisation | None) -> Organisation:
         fresh = read_organisation(view, known)
+        self._tell_unreadable(fresh)
         self.usage.advance(now)
-        self.roster.set_allowlists(allowlists_of(fresh.teams.values()))
+        self.roster.set_allowlists(fresh.allowlists)
         self.roster.set_prices(fresh.prices)
         self.roster.book = book_of(view, fresh, self.usage, now)
         lines = self.roster.lines
@@ -130,6 +132,12 @@ class FleetIndex:
         self.organisation = fresh  # last: where a look fails midway, everything is looked up again
         self.version += 1
         return fresh
+
+    def _tell_unreadable(self, fresh: Organisation) -> None:
+        for one in fresh.unreadable:
+            if one not in self._told_unreadable:
+                self._told_unreadable.add(one)
+                log.error("the setting %s cannot be read and is set aside: %s", one.id, one.why)
 
     def user_changed(self, view: View, now: float, user: User) -> Organisation:
         """Updates one user who is new or has another role, without reading anything else of the organisation."""
@@ -162,8 +170,10 @@ class FleetIndex:
 
 
 def read_limits(view: View) -> Limits:
-    stored = view.setting(LIMITS_SETTING)
-    return msgspec.json.decode(stored, type=Limits) if stored else NO_LIMITS
+    """Returns the limits. Where they cannot be read nothing starts: nobody knows how many may run."""
+    unreadable: list[SetAsideRow] = []
+    limits = document(view, LIMITS_SETTING, Limits, unreadable)
+    return NOTHING_STARTS if unreadable else limits or NO_LIMITS
 
 
 def held_until(view: View) -> float | None:
@@ -176,7 +186,7 @@ def roster_of(view: View) -> Roster:
     """Returns the workers and what they hold as a snapshot, without the waiting jobs."""
     roster = Roster()
     organisation = read_organisation(view)
-    roster.set_allowlists(allowlists_of(organisation.teams.values()))
+    roster.set_allowlists(organisation.allowlists)
     roster.set_prices(organisation.prices)
     for worker in view.workers():
         roster.put_worker(worker)

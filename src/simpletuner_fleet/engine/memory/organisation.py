@@ -2,29 +2,43 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.money.amounts import DEFAULT_CURRENCY
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, PriceRule, in_order
 from simpletuner_fleet.core.people.accounts import User
-from simpletuner_fleet.core.people.approvals import ApprovalRule
+from simpletuner_fleet.core.people.approvals import ApprovalRule, Approvers
 from simpletuner_fleet.core.people.own_roles import ROLE_PREFIX, OwnRole
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.quotas import Quota
 from simpletuner_fleet.core.people.sign_in.stored import PROVIDER_PREFIX, StoredProvider
-from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRole, role_in, team_for, visibility_of
+from simpletuner_fleet.core.people.teams import (
+    TEAM_PREFIX,
+    Team,
+    TeamRole,
+    allowlists_of,
+    role_in,
+    team_for,
+    visibility_of,
+)
 from simpletuner_fleet.core.people.visibility import Belonging, Visibility, VisibilityScope
 from simpletuner_fleet.core.placement.shares import FairShare
+from simpletuner_fleet.core.placement.team_allowlist import NOTHING_ALLOWED, TeamAllowlist
+from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.engine.memory.layered import NOTHING, Layered
-from simpletuner_fleet.ports import View
+from simpletuner_fleet.engine.memory.setting_documents import (
+    FAIR_SHARE_SETTING,
+    LIMITS_SETTING,
+    PRICE_PREFIX,
+    QUOTA_PREFIX,
+    RULE_PREFIX,
+    document,
+    documents,
+)
+from simpletuner_fleet.ports import SetAsideRow, View
 
-QUOTA_PREFIX = "quota:"
-RULE_PREFIX = "approval_rule:"
-PRICE_PREFIX = "price_rule:"
 CURRENCY_SETTING = "currency"
-FAIR_SHARE_SETTING = "fair_share"
 
 
 class NamesById(Mapping[str, str]):
@@ -67,6 +81,8 @@ class Organisation(Struct, frozen=True, kw_only=True):
     prices: PriceList = NO_PRICES
     providers: tuple[StoredProvider, ...] = ()
     """Those that were added beside the server's file, switched on or off."""
+    unreadable: tuple[SetAsideRow, ...] = ()
+    """The settings that cannot be read and are left out above. What they may have forbidden is forbidden meanwhile."""
 
     def with_user(self, user: User) -> "Organisation":
         """Returns the organisation with one user updated, without reading all others again."""
@@ -80,6 +96,27 @@ class Organisation(Struct, frozen=True, kw_only=True):
     def names(self) -> Mapping[str, str]:
         """Returns the name of every user and team, by id."""
         return NamesById(self.user_names, self.teams)
+
+    @property
+    def rules_in_force(self) -> tuple[ApprovalRule, ...]:
+        """Returns the approval rules; for one that cannot be read every job needs an administrator's approval."""
+        lost = self._lost(RULE_PREFIX)
+        return self.rules + tuple(ApprovalRule(id=one, name=one, by=Approvers.ADMINS) for one in lost)
+
+    @property
+    def allowlists(self) -> dict[str, TeamAllowlist]:
+        """Returns what teams may use, where that is limited; a team that cannot be read may use nothing."""
+        lost = dict.fromkeys(self._lost(TEAM_PREFIX), NOTHING_ALLOWED)
+        return allowlists_of(self.teams.values()) | lost
+
+    @property
+    def nothing_may_start(self) -> bool:
+        """Tells whether a quota cannot be read, or a price by which quotas count: nobody knows what they leave."""
+        return bool(self._lost(QUOTA_PREFIX) or self._lost(PRICE_PREFIX))
+
+    def _lost(self, prefix: str) -> list[str]:
+        """Returns the ids of what cannot be read."""
+        return [one.id.removeprefix(prefix) for one in self.unreadable if one.id.startswith(prefix)]
 
     def provider(self, provider_id: str) -> StoredProvider | None:
         return next((one for one in self.providers if one.provider.id == provider_id), None)
@@ -119,36 +156,21 @@ def read_organisation(view: View, known: Organisation | None = None) -> Organisa
     Users are taken over from the one that is known, since each change of a user is noted in it when it happens
     (`with_user`), and there may be many of them.
     """
-    documents = view.settings_with_prefix(TEAM_PREFIX)
-    teams = [msgspec.json.decode(text, type=Team) for text in documents.values()]
+    unreadable: list[SetAsideRow] = []
     users = view.users() if known is None else []
-    quotas = view.settings_with_prefix(QUOTA_PREFIX).values()
-    share = view.setting(FAIR_SHARE_SETTING)
-    own = (
-        msgspec.json.decode(text, type=OwnRole) for text in view.settings_with_prefix(ROLE_PREFIX).values()
-    )
+    document(view, LIMITS_SETTING, Limits, unreadable)  # they are looked up elsewhere, and told of here
     return Organisation(
-        teams={team.id: team for team in teams},
+        teams={team.id: team for team in documents(view, TEAM_PREFIX, Team, unreadable)},
         roles=known.roles if known else Layered({user.id: user.role for user in users}),
-        own_roles={role.name: role for role in own},
+        own_roles={role.name: role for role in documents(view, ROLE_PREFIX, OwnRole, unreadable)},
         user_names=known.user_names if known else Layered({user.id: user.name for user in users}),
-        rules=tuple(
-            msgspec.json.decode(text, type=ApprovalRule)
-            for text in view.settings_with_prefix(RULE_PREFIX).values()
+        rules=tuple(documents(view, RULE_PREFIX, ApprovalRule, unreadable)),
+        quotas=tuple(documents(view, QUOTA_PREFIX, Quota, unreadable)),
+        fair_share=document(view, FAIR_SHARE_SETTING, FairShare, unreadable) or FairShare(),
+        prices=PriceList(
+            currency=view.setting(CURRENCY_SETTING) or DEFAULT_CURRENCY,
+            rules=in_order(documents(view, PRICE_PREFIX, PriceRule, unreadable)),
         ),
-        quotas=tuple(msgspec.json.decode(text, type=Quota) for text in quotas),
-        fair_share=msgspec.json.decode(share, type=FairShare) if share else FairShare(),
-        prices=_read_prices(view),
-        providers=tuple(
-            msgspec.json.decode(text, type=StoredProvider)
-            for text in view.settings_with_prefix(PROVIDER_PREFIX).values()
-        ),
-    )
-
-
-def _read_prices(view: View) -> PriceList:
-    rules = view.settings_with_prefix(PRICE_PREFIX).values()
-    return PriceList(
-        currency=view.setting(CURRENCY_SETTING) or DEFAULT_CURRENCY,
-        rules=in_order(msgspec.json.decode(text, type=PriceRule) for text in rules),
+        providers=tuple(documents(view, PROVIDER_PREFIX, StoredProvider, unreadable)),
+        unreadable=tuple(unreadable),
     )

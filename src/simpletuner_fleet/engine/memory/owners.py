@@ -1,7 +1,5 @@
 """Looks up owners in the store: their names, and what they may do."""
 
-import msgspec
-
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.people import ownership
 from simpletuner_fleet.core.people.accounts import User
@@ -18,6 +16,7 @@ from simpletuner_fleet.core.people.permissions import allowed, held_within
 from simpletuner_fleet.core.people.teams import LEAD_PERMISSIONS
 from simpletuner_fleet.core.people.visibility import may_see
 from simpletuner_fleet.engine.memory.organisation import NOBODY_ORGANISED, Organisation
+from simpletuner_fleet.engine.memory.setting_documents import document
 from simpletuner_fleet.ports import ApiToken, View
 
 USER, TOKEN, LOCAL = "u_", "t_", "local"
@@ -51,8 +50,9 @@ def holds_now(view: View, id_: str, permission: str) -> bool:
 
 
 def _own_role(view: View, name: str) -> OwnRoles:
-    document = view.setting(ROLE_PREFIX + name)
-    return {name: msgspec.json.decode(document, type=OwnRole)} if document else {}
+    """Returns the role; one that cannot be read holds nothing, like one that is gone."""
+    role = document(view, ROLE_PREFIX + name, OwnRole, [])
+    return {name: role} if role else {}
 
 
 def voter_now(view: View, organisation: Organisation, id_: str, job: Job) -> Voter | None:

@@ -122,9 +122,7 @@ def _decide(transaction: Transaction, seen: ProviderSnapshots, began_at: float) 
         _tell_price(transaction, after_of.get(machine.id, machine))
     # A row that cannot be read is there all the same: what runs on its machine is not ended as a stray.
     names = {name_for(fleet_id, one.id) for one in unreadable if one.is_live}
-    adopted = [
-        _save_stray(transaction, stray) for stray in decision.strays if stray.listed.name not in names
-    ]
+    adopted = [_save_stray(transaction, stray) for stray in decision.strays if stray.listed.name not in names]
     pool_of = {pool.name: pool for pool in pools}
     wanted = [_save_wanted(transaction, fleet_id, pool_of[one.pool], one) for one in decision.wanted]
     left = [
@@ -212,9 +210,7 @@ def _save_stray(transaction: Transaction, stray: Stray) -> Machine:
     return machine
 
 
-def _is_left(
-    pool: MachinePool, machines: Sequence[Machine], unreadable: Sequence[UnreadableMachine]
-) -> bool:
+def _is_left(pool: MachinePool, machines: Sequence[Machine], unreadable: Sequence[UnreadableMachine]) -> bool:
     """Tells whether the pool is deleted and has no machine any more."""
     return (
         pool.deleted_at is not None

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 
-import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
@@ -11,7 +10,7 @@ from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.notices.endpoint import Channel, Endpoint
 from simpletuner_fleet.core.notices.kinds import Notice, kind_of, needed_permissions, notice_of
 from simpletuner_fleet.core.people.approvals import is_to_decide
-from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRole, role_in
+from simpletuner_fleet.core.people.teams import TeamRole, role_in
 from simpletuner_fleet.delivery.sender import Destination
 from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.engine.memory.owners import LOCAL, TOKEN, USER, holds_now, voter_now
@@ -64,7 +63,11 @@ def _noticed(
         said = entry.details
         title = f"{said.get('kind', '')} ({said.get('whose', '')})"
         return notice_of(
-            entry, kind, title, str(said.get("owner", "")), leads=_leads(view, str(said.get("team", "")))
+            entry,
+            kind,
+            title,
+            str(said.get("owner", "")),
+            leads=_leads(organisation, str(said.get("team", ""))),
         )
     return notice_of(entry, kind, str(entry.details.get("worker_name", "")), "")
 
@@ -113,9 +116,8 @@ def approval_paths(
     return {job_id: path for job_id, path in paths if path}
 
 
-def _leads(view: View, team_id: str) -> tuple[str, ...]:
-    stored = view.setting(TEAM_PREFIX + team_id) if team_id else None
-    team = msgspec.json.decode(stored, type=Team) if stored else None
+def _leads(organisation: Organisation, team_id: str) -> tuple[str, ...]:
+    team = organisation.teams.get(team_id)
     return (
         tuple(one for one in team.members if role_in(team, frozenset({one})) is TeamRole.LEAD) if team else ()
     )

@@ -32,7 +32,7 @@ from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.core.placement.matching import why_never
 from simpletuner_fleet.core.placement.ordering import class_id
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.memory.organisation import RULE_PREFIX
+from simpletuner_fleet.engine.memory.setting_documents import RULE_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.estimates import estimate_in
 from simpletuner_fleet.orchestrator.organising.naming import known_team
@@ -56,7 +56,7 @@ def with_approval(
     `others` are reasons for an approval beside the rules: the server's setting, a quota.
     """
     holding: list[ApprovalRule] = []
-    if rules := transaction.organisation.rules:
+    if rules := transaction.organisation.rules_in_force:
         rules = tuple(rule for rule in rules if not (is_approver and rule.exempts_approvers))
         job, holding = _held_by(transaction, job, rules, scope)
     requirements = [*others, *map(requirement_of, holding)]

@@ -13,7 +13,8 @@ from simpletuner_fleet.core.money.prices import PriceRule, checked_price_rule
 from simpletuner_fleet.core.people.quotas import OF_MONEY
 from simpletuner_fleet.core.workers.worker import WorkerType
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.memory.organisation import CURRENCY_SETTING, PRICE_PREFIX
+from simpletuner_fleet.engine.memory.organisation import CURRENCY_SETTING
+from simpletuner_fleet.engine.memory.setting_documents import PRICE_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
 
 MAX_PRICE_RULES = 500

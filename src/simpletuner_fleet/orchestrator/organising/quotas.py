@@ -13,7 +13,7 @@ from simpletuner_fleet.core.people.accounts import Role
 from simpletuner_fleet.core.people.quotas import Quota, QuotaAction, QuotaKind, QuotaScope, checked_quota
 from simpletuner_fleet.core.placement.shares import FairShare
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.memory.organisation import FAIR_SHARE_SETTING, QUOTA_PREFIX
+from simpletuner_fleet.engine.memory.setting_documents import FAIR_SHARE_SETTING, QUOTA_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.naming import known_person, known_team
 

@@ -1,0 +1,98 @@
+"""Settings that cannot be read: everything else goes on, and what they may have forbidden is forbidden meanwhile."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.cli.doctor.checks_server import database
+from simpletuner_fleet.cli.doctor.findings import FindingMark
+from simpletuner_fleet.core.jobs.job import Requirements
+from simpletuner_fleet.engine.memory.setting_documents import ALONE, BY_PREFIX
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.queries.overview import look
+from simpletuner_fleet.store.sqlite import SqliteStore
+from tests.core.builders import a_job
+from tests.http.api_kit import CPU_CONFIG, Running, orchestrator
+from tests.ready_databases import lay_sqlite
+
+DAMAGED = [*(f"{prefix}x_1" for prefix in BY_PREFIX), *ALONE]
+CUT_OFF = '{"id":"x_1","na'
+
+
+@asynccontextmanager
+async def damaged(tmp_path: Path, key: str) -> AsyncIterator[Running]:
+    file = lay_sqlite(tmp_path / "fleet.db")
+    with sqlite3.connect(file) as connection:
+        connection.execute("INSERT INTO settings (key, value) VALUES (?, ?)", (key, CUT_OFF))
+    connection.close()
+    store = SqliteStore(file)
+    try:
+        async with orchestrator(store=store) as running:
+            yield running
+    finally:
+        await store.close()
+
+
+async def submitted_state(running: Running) -> str:
+    """Submits a job while a worker waits for one, and returns what has become of it."""
+    await running.worker()
+    return str((await running.submit())["status"])
+
+
+@pytest.mark.parametrize("key", DAMAGED)
+async def test_a_setting_that_cannot_be_read_is_named_and_everything_else_goes_on(
+    tmp_path: Path, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with damaged(tmp_path, key) as running:
+        made = await running.http.post("/api/teams", json={"name": "vision"})
+        assert made.status_code == 201, made.text
+        assert len((await running.get("/api/teams"))["teams"]) == 1
+        assert key in [one.id for one in running.fleet.organisation.unreadable]
+        assert f"the setting {key} cannot be read" in caplog.text
+        told = [need for need in (await look(running.fleet, None)).needs if need.kind == "rows_unreadable"]
+        assert (key, f"settings {key}") in told[0].named
+    damage = [one.what for one in database(None, tmp_path) if one.mark is FindingMark.BAD]
+    assert f"settings {key} (" in damage[0]
+
+
+@pytest.mark.parametrize("key", ["quota:x_1", "price_rule:x_1", "limits"])
+async def test_nothing_starts_where_nobody_knows_what_a_limit_leaves(tmp_path: Path, key: str) -> None:
+    async with damaged(tmp_path, key) as running:
+        assert await submitted_state(running) == "queued"
+
+
+@pytest.mark.parametrize("key", ["role:x_1", "sign_in_provider:x_1", "fair_share", "team:x_1"])
+async def test_jobs_start_that_the_setting_does_not_concern(tmp_path: Path, key: str) -> None:
+    async with damaged(tmp_path, key) as running:
+        assert await submitted_state(running) == "dispatched"
+
+
+async def test_every_job_needs_an_approval_where_a_rule_of_approvals_cannot_be_read(tmp_path: Path) -> None:
+    async with damaged(tmp_path, "approval_rule:x_1") as running:
+        await running.worker()
+        member = await running.token("queue.submit", "queue.submit.command")
+        async with running.as_user(member) as http:
+            answer = await http.post("/api/queue/submit", json={"config": CPU_CONFIG})
+        assert answer.json()["status"] == "blocked", answer.text
+        job_id = answer.json()["job_id"]
+        approved = await running.http.post(f"/api/queue/{job_id}/approve")
+        assert approved.status_code == 200, approved.text
+        assert (await running.job(job_id))["status"] == "dispatched"
+
+
+async def test_a_team_that_cannot_be_read_may_use_no_worker(tmp_path: Path) -> None:
+    async with damaged(tmp_path, "team:x_1") as running:
+
+        def add_both(transaction: Transaction) -> None:
+            for seq, team in enumerate(("x_1", ""), 1):
+                requires = Requirements(team=team, trainer="command", gpus=0)
+                job = a_job(f"j_{seq}", seq=seq, team=team, requires=requires)
+                transaction.add_job(job, b"{}")
+
+        await running.fleet.act(add_both)
+        await running.worker()
+        found = [(await running.job(f"j_{seq}"))["status"] for seq in (1, 2)]
+        assert found == ["queued", "dispatched"]
