@@ -150,3 +150,28 @@ async def test_a_write_that_hung_replaces_nothing_that_was_noted_after_it(
         stored = FolderBlobs(tmp_path / "storage")
         assert await withdrawn_tokens(stored, began) == withdrawn
         stored.close()
+
+
+async def test_a_write_of_the_leader_before_that_hung_takes_nothing_of_the_journal_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_journal, "WRITTEN_WITHIN_S", 0.05)
+    hanging, blobs = FrozenFolder(tmp_path / "storage"), FolderBlobs(tmp_path / "storage")
+    async with orchestrator() as running:
+        began = await seq_of(running)
+        deposed = await begun(running, hanging)
+        running.clock.at += 10
+        hanging.freezes = True
+        withdrawn = {await revoke_one(running, "while it hangs")}
+        await deposed.stop()
+        leads = await begun(running, blobs)
+        running.clock.at += 10
+        withdrawn.add(await revoke_one(running, "under the next leader"))
+        assert await withdrawn_tokens(blobs, began) == withdrawn
+        hanging.thaws.set()
+        hanging.close()
+        assert await withdrawn_tokens(blobs, began) != withdrawn, "nothing can keep it from writing"
+        await leads.write_if_behind()
+        assert await withdrawn_tokens(blobs, began) == withdrawn
+        await leads.stop()
+    blobs.close()

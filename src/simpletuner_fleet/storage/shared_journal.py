@@ -28,6 +28,8 @@ LOOKED_BACK_S = 86_400.0
 MOST_ENTRIES = 100_000
 WRITTEN_WITHIN_S = 10.0
 RETRY_S = 5.0
+LOOKED_AFTER_S = 60.0
+"""A write of the leader before, which hung, may still replace the journal: who leads finds that out so soon."""
 
 
 async def read_shared_journal(blobs: Blobs) -> list[Revocation] | None:
@@ -100,12 +102,26 @@ class SharedJournal:
             self._unwritten.clear()
             await self._blobs.put_mark(journal_lines(self._lines), SHARED_JOURNAL)
 
+    async def write_if_behind(self) -> None:
+        """Writes the journal again where the storage lacks some of it, whoever's write that is due to."""
+        stored = await read_shared_journal(self._blobs)
+        if stored is None or not set(self._lines) <= set(stored):
+            log.warning(
+                "the journal of revocations in the storage lacks lines of this leader; it is written again"
+            )
+            await self._write()
+
     async def _write_again_for_ever(self) -> None:
         while True:
-            await self._unwritten.wait()
-            await asyncio.sleep(RETRY_S)
+            behind = True
             try:
-                await self._write()
+                async with asyncio.timeout(LOOKED_AFTER_S):
+                    await self._unwritten.wait()
+                await asyncio.sleep(RETRY_S)
+            except TimeoutError:
+                behind = False
+            try:
+                await (self._write() if behind else self.write_if_behind())
             except Exception as error:
                 log.warning("the journal of revocations in the storage is still behind: %r", error)
                 self._unwritten.set()
