@@ -9,6 +9,7 @@ from simpletuner_fleet.storage.listing_cache import ListingCache
 from simpletuner_fleet.storage.metrics.kept_curves import CurveCache
 from simpletuner_fleet.storage.space import SpaceWatch
 from simpletuner_fleet.storage.uploads.direct import DirectStorage
+from simpletuner_fleet.storage.uploads.unfinished import UnfinishedParts
 
 DELETING = "storage.deleting"
 """The row that says what is deleted next: written in the leader's term, or nothing is deleted."""
@@ -45,6 +46,7 @@ class Storage:
         self.direct = direct
         """None: no file goes straight to the bucket, or there is none."""
         self.dataset_usage = DatasetUsage()
+        self.unfinished = UnfinishedParts(blobs, fleet.clock.now)
         self.locks = KeyedLocks()
         self.curve_cache = CurveCache()
         self.listing_cache = ListingCache()

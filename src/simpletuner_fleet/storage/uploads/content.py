@@ -86,12 +86,18 @@ async def put_part(
     if await _begin_or_go_on(storage, owner, sha256, size, offset):
         return whole
     storage.space.check(Use.UPLOADS, 0)
-    reached = await _write_pieces(storage, part_key(owner, sha256), size, offset, pieces)
-    if reached < offset and await _was_finished(storage, owner, sha256):
-        return whole
-    if reached < size:
-        return PartAnswer(next_offset=reached, complete=False)
-    await _seal(storage, owner, sha256, size)
+    try:
+        reached = await _write_pieces(storage, part_key(owner, sha256), size, offset, pieces)
+        storage.unfinished.note(owner.folder, sha256, reached)
+        if reached < offset and await _was_finished(storage, owner, sha256):
+            return whole
+        if reached < size:
+            return PartAnswer(next_offset=reached, complete=False)
+        await _seal(storage, owner, sha256, size)
+    except BaseException:
+        storage.unfinished.forget(owner.folder)
+        raise
+    storage.unfinished.note(owner.folder, sha256, 0)
     return whole
 
 
@@ -123,8 +129,7 @@ async def _begin_or_go_on(storage: Storage, owner: UploadOwner, sha256: str, siz
 
 async def other_parts_bytes(storage: Storage, owner: UploadOwner, sha256: str) -> int:
     """Returns how many bytes of the owner's other files are under way, here and straight to the storage."""
-    sizes = await storage.blobs.part_sizes(owner.folder)
-    here = sum(size for name, size in sizes.items() if name != sha256)
+    here = await storage.unfinished.bytes_beside(owner.folder, sha256)
     direct = storage.direct_in_use
     if direct is None or owner.direct_job is None:
         return here
