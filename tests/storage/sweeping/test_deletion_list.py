@@ -13,9 +13,10 @@ from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.errors import StorageLow, StoreUnavailable
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.storage.sweeping import deletion_list
-from simpletuner_fleet.storage.sweeping.deletion_list import KEY, MOST_LISTED, READ_BYTES, DeletionList
+from simpletuner_fleet.storage.sweeping import deletion_list, whole_lists
+from simpletuner_fleet.storage.sweeping.deletion_list import KEY, MOST_LISTED, DeletionList
 from simpletuner_fleet.storage.sweeping.sweeper import sweep_storage_once
+from simpletuner_fleet.storage.sweeping.whole_lists import READ_BYTES
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.core.builders import a_job
 from tests.http.api_kit import orchestrator
@@ -49,7 +50,7 @@ def test_the_longest_list_can_be_read_again() -> None:
 
 async def test_of_more_files_than_the_list_takes_all_go_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletion_list, "MOST_LISTED", 6)
-    monkeypatch.setattr(deletion_list, "READ_BYTES", 600)
+    monkeypatch.setattr(whole_lists, "READ_BYTES", 600)
     blobs = MemoryBlobs()
     await put_objects(blobs, 20)
     async with orchestrator(blobs=blobs, policy=Policy(object_delete_delay_s=DAY_S)) as running:

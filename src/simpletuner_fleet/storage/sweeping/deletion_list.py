@@ -1,18 +1,15 @@
 """Lists, in the storage itself, the files that the sweep is about to delete: each stays on the list for a while.
 
 So a mistake, such as a wrong or a restored database, can be noticed and stopped for a day, and a file that is known
-again meanwhile leaves the list. A lost list costs time, but no file; so a disk that is full, on which nothing can be
-written, must not lose it, or nothing would ever go.
+again meanwhile leaves the list. A lost list costs time, but no file; but where a full disk lost it, nothing would ever go.
 """
 
 import msgspec
 
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.sweeping.whole_lists import read_list, replace_list
 
 KEY = "sweep/to-be-deleted.json"
-COPY_KEY = "sweep/to-be-deleted.copy.json"
-"""It is there, and whole, while the list itself is replaced."""
-READ_BYTES = 2**26
 MOST_LISTED = 250_000
 """So the list is never longer than what is read of it. Further files are listed when these are gone."""
 
@@ -28,7 +25,7 @@ class DeletionList:
 
     @classmethod
     async def load(cls, blobs: Blobs) -> "DeletionList":
-        return cls(blobs, await _stored(blobs, KEY) or await _stored(blobs, COPY_KEY) or {})
+        return cls(blobs, await read_list(blobs, KEY, dict[str, float]) or {})
 
     def is_due(self, name: str, now: float, delay_s: float) -> bool:
         """Returns whether the file has been on the list long enough.
@@ -60,19 +57,4 @@ class DeletionList:
         left = self._after if whole else self._after | {name: self._before[name] for name in self._unseen}
         if left == self._before:
             return
-        content = msgspec.json.encode(left)
-        await self._blobs.delete(COPY_KEY)
-        if left:
-            await self._blobs.append(COPY_KEY, 0, content)
-        await self._blobs.delete(KEY)
-        if left:
-            await self._blobs.append(KEY, 0, content)
-            await self._blobs.delete(COPY_KEY)
-
-
-async def _stored(blobs: Blobs, key: str) -> dict[str, float] | None:
-    content = await blobs.read(key, 0, READ_BYTES)
-    try:
-        return msgspec.json.decode(content, type=dict[str, float]) if content else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+        await replace_list(self._blobs, KEY, msgspec.json.encode(left) if left else b"")

@@ -6,15 +6,14 @@ from itertools import islice
 import msgspec
 
 from simpletuner_fleet.core.errors import QuotaExceeded
-from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.storage.deletions import is_deleted
 from simpletuner_fleet.storage.storage import DELETING, Storage
+from simpletuner_fleet.storage.sweeping.whole_lists import read_list, replace_list
 
 DATASET_PARTS = "data-uploads"
 COUNTED_FOR_S = 60.0
 SEEN = "sweep/unfinished-parts.json"
 """Where the sweep keeps how large each unfinished upload was, and since when: memory does not outlive a restart."""
-READ_BYTES = 2**26
 MOST_SEEN = 250_000
 
 SeenParts = dict[str, tuple[int, float]]
@@ -86,7 +85,7 @@ class DatasetUploads:
 
 async def drop_abandoned_dataset_parts(storage: Storage, before: float) -> None:
     """Deletes parts that have not grown since they were first seen at their size, if that was before this time."""
-    now, known_parts = storage.fleet.clock.now(), await _seen_before(storage.blobs)
+    now, known_parts = storage.fleet.clock.now(), await read_list(storage.blobs, SEEN, SeenParts) or {}
     remaining: SeenParts = {}
     for caller_id in await storage.blobs.names(DATASET_PARTS):
         sizes = await storage.blobs.part_sizes(f"{DATASET_PARTS}/{caller_id}")
@@ -100,18 +99,5 @@ async def drop_abandoned_dataset_parts(storage: Storage, before: float) -> None:
                     continue
             remaining[key] = (size, since)
     if remaining != known_parts:
-        await _keep_seen(storage.blobs, remaining)
-
-
-async def _seen_before(blobs: Blobs) -> SeenParts:
-    content = await blobs.read(SEEN, 0, READ_BYTES)
-    try:
-        return msgspec.json.decode(content, type=SeenParts) if content else {}
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return {}
-
-
-async def _keep_seen(blobs: Blobs, parts: SeenParts) -> None:
-    await blobs.delete(SEEN)
-    if parts:
-        await blobs.append(SEEN, 0, msgspec.json.encode(dict(islice(parts.items(), MOST_SEEN))))
+        kept = dict(islice(remaining.items(), MOST_SEEN))
+        await replace_list(storage.blobs, SEEN, msgspec.json.encode(kept) if kept else b"")
