@@ -52,8 +52,8 @@ async def test_a_setting_that_cannot_be_read_is_named_and_everything_else_goes_o
         assert len((await running.get("/api/teams"))["teams"]) == 1
         assert key in [one.id for one in running.fleet.organisation.unreadable]
         assert f"the setting {key} cannot be read" in caplog.text
-        told = [need for need in (await look(running.fleet, None)).needs if need.kind == "rows_unreadable"]
-        assert (key, f"settings {key}") in told[0].named
+        named = [need for need in (await look(running.fleet, None)).needs if need.kind == "rows_unreadable"]
+        assert (key, f"settings {key}") in named[0].named
     damage = [one.what for one in database(None, tmp_path) if one.mark is FindingMark.BAD]
     assert f"settings {key} (" in damage[0]
 
@@ -94,5 +94,5 @@ async def test_a_team_that_cannot_be_read_may_use_no_worker(tmp_path: Path) -> N
 
         await running.fleet.act(add_both)
         await running.worker()
-        found = [(await running.job(f"j_{seq}"))["status"] for seq in (1, 2)]
-        assert found == ["queued", "dispatched"]
+        states = [(await running.job(f"j_{seq}"))["status"] for seq in (1, 2)]
+        assert states == ["queued", "dispatched"]

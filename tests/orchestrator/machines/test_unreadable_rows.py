@@ -94,8 +94,8 @@ async def test_a_machine_that_cannot_be_read_is_not_doubled_or_ended_and_other_p
     calls, wanted = await decided(fleet, cloud=[bad], other=[])
     assert wanted == ["other", "other"]
     assert calls.destroy == ()
-    told = await fleet.read(lambda view: view.rows_set_aside())
-    assert ("machines", "m_bad") in [(one.table, one.id) for one in told]
+    set_aside = await fleet.read(lambda view: view.rows_set_aside())
+    assert ("machines", "m_bad") in [(one.table, one.id) for one in set_aside]
     with pytest.raises(UnreadableRow):
         await fleet.read(lambda view: view.machine("m_bad"))
 
@@ -141,5 +141,5 @@ async def test_a_pool_that_cannot_be_read_stops_no_other_and_its_machines_are_no
     assert [(one.table, one.id) for one in unreadable_rows(tmp_path / "fleet.db")] == [("pools", "cloud")]
     calls, wanted = await decided(fleet, other=[of_it])
     assert (wanted, calls.destroy) == (["other", "other"], ())
-    told = await fleet.read(lambda view: view.rows_set_aside())
-    assert ("pools", "cloud") in [(one.table, one.id) for one in told]
+    set_aside = await fleet.read(lambda view: view.rows_set_aside())
+    assert ("pools", "cloud") in [(one.table, one.id) for one in set_aside]

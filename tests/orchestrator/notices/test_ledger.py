@@ -48,8 +48,8 @@ def failing(error: Exception) -> Step:
 async def test_a_note_that_fails_keeps_no_other_from_being_written(fleet: Fleet, error: Exception) -> None:
     ledger = Ledger(fleet)
     steps = [noting(1), failing(error), noting(2), failing(error), noting(3)]
-    told = await asyncio.gather(*map(ledger.write, steps), return_exceptions=True)
-    assert told == [1, error, 2, error, 3]
+    answers = await asyncio.gather(*map(ledger.write, steps), return_exceptions=True)
+    assert answers == [1, error, 2, error, 3]
     stored = await fleet.read(lambda view: view.settings_with_prefix("note:"))
     assert sorted(stored) == ["note:1", "note:2", "note:3"]
     await ledger.stop()
@@ -58,8 +58,8 @@ async def test_a_note_that_fails_keeps_no_other_from_being_written(fleet: Fleet,
 async def test_where_the_store_is_away_everybody_is_told(fleet: Fleet) -> None:
     await fleet.store.close()
     ledger = Ledger(fleet)
-    told = await asyncio.gather(
+    answers = await asyncio.gather(
         *(ledger.write(noting(number)) for number in range(3)), return_exceptions=True
     )
-    assert [type(one) for one in told] == [StoreUnavailable] * 3
+    assert [type(one) for one in answers] == [StoreUnavailable] * 3
     await ledger.stop()

@@ -58,11 +58,11 @@ class Ledger:
             try:
                 values = await self._fleet.act(step)
             except Exception as error:
-                told = list(at_work) or batch
-                for _, done in told:
+                concerned = list(at_work) or batch
+                for _, done in concerned:
                     if not done.done():
                         done.set_exception(error)
-                batch = [note for note in batch if note not in told]
+                batch = [note for note in batch if note not in concerned]
             else:
                 for (_, done), value in zip(batch, values, strict=True):
                     if not done.done():
