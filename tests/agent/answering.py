@@ -25,15 +25,17 @@ OFFER = JobSubmit(
 
 
 @asynccontextmanager
-async def answering(answer: Callable[[], tuple[HTTPStatus, Any]]) -> AsyncIterator[OrchestratorClient]:
-    """Yields a client of it; `answer` is asked for each call anew."""
+async def answering(
+    answer: Callable[[], tuple[HTTPStatus, Any]], hear: Callable[[bytes], None] = lambda body: None
+) -> AsyncIterator[OrchestratorClient]:
+    """Yields a client of it; `answer` is asked for each call anew, and `hear` is told what it was called with."""
     hung_up = asyncio.Event()
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 length = re.search(rb"content-length: *(\d+)", head.lower())
-                await reader.readexactly(int(length[1]) if length else 0)
+                hear(await reader.readexactly(int(length[1]) if length else 0))
                 status, document = answer()
                 body = json.dumps(document).encode()
                 writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))

@@ -13,6 +13,9 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from simpletuner_fleet.agent.guard import orphans
 from simpletuner_fleet.agent.guard.orphans import ATTEMPT_TAG
 from simpletuner_fleet.agent.guard.runner import Runner, RunningTrainer
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo
@@ -67,6 +70,21 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     except FileNotFoundError:
         return False
+
+
+class Undying:
+    """A process of an attempt that hangs in the driver, as the machine shows it: no signal ends it."""
+
+    def __init__(self, attempt_id: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._shown = folder / "proc" / str(2**31 - 1)
+        self._shown.mkdir(parents=True)
+        (self._shown / "environ").write_text(f"{ATTEMPT_TAG}={attempt_id}\0")
+        (self._shown / "stat").write_text(f"{self._shown.name} (python) D 1")
+        monkeypatch.setattr(orphans, "PROC", self._shown.parent)
+        monkeypatch.setattr(orphans, "SWEEP_FOR_S", 0.05)
+
+    def die(self) -> None:
+        (self._shown / "stat").write_text(f"{self._shown.name} (python) Z 1")
 
 
 def parent_of(pid: int) -> int:

@@ -1,6 +1,7 @@
 """What the agent makes of everything it hears."""
 
 import pytest
+from msgspec.structs import replace
 
 from simpletuner_fleet.agent.actions import (
     Action,
@@ -104,6 +105,22 @@ def test_a_full_worker_takes_nothing_more() -> None:
     running(inbox)
     assert inbox.offered(offer("j_2", 2)) == []
     assert Inbox(persistent=True, max_jobs=2).offered(offer("j_2", 2)) != []
+
+
+def test_a_gpu_is_given_to_nobody_while_something_lives_on_it() -> None:
+    inbox = Inbox(persistent=True, max_jobs=4)
+    first, second, third = (replace(offer(f"j_{n}", n), gpus=[f"GPU-{n % 2}"]) for n in (1, 2, 3))
+    inbox.offered(first)
+    inbox.accepted(TURN)
+    inbox.started(TURN)
+    assert inbox.gpus_not_left() == set()
+    inbox.went_stale(TURN)
+    assert inbox.gpus_not_left() == {"GPU-1"}
+    assert inbox.offered(third) == []
+    assert inbox.offered(second) != []
+    inbox.ended(TURN, AttemptEnding(reason=EndReason.STOPPED))
+    assert inbox.gpus_not_left() == set()
+    assert inbox.offered(third) != []
 
 
 def test_a_newer_attempt_at_a_job_we_still_run_stops_the_old_one_first() -> None:

@@ -26,6 +26,7 @@ from simpletuner_fleet.agent.attempts.endings import SHIM_OUTCOME, AttemptEnding
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.datasets import FetchProgress
 from simpletuner_fleet.agent.departure import Departure
+from simpletuner_fleet.agent.gpus.withheld import WithheldGpus
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.lease import lease_for
@@ -118,6 +119,7 @@ class Agent:
         self._fetching_told_at: dict[Turn, float] = {}
         self._unstored_warned_at: dict[Turn, float] = {}
         self._data_reported: DataHeld | None = None
+        self._withheld = WithheldGpus()
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Speaking.
@@ -141,12 +143,13 @@ class Agent:
     async def heartbeat(self) -> None:
         """Sends a heartbeat and carries out the orders in its answer. Raises Unreachable or Refused."""
         sent_at, data = boottime(), self._data_held()
+        not_left = self.inbox.gpus_not_left()
         answer = await self.client.heartbeat(
             Heartbeat(
                 worker_id=self.worker_id,
                 status=self.inbox.status,
                 attempts=self.inbox.held_attempts(self.attempts.paused()),
-                gpus=[*self.samples, *self.node_samples()],
+                gpus=self._withheld.samples([*self.samples, *self.node_samples()], not_left),
                 data=None if data == self._data_reported else data,
                 incarnation=self.incarnation,
                 notice=self._end_notice(),
@@ -154,6 +157,7 @@ class Agent:
             )
         )
         self._data_reported = data
+        self._withheld.heard(not_left)
         self._keep_time(answer.heartbeat_interval_s, answer.heartbeat_timeout_s)
         self.audit_memory.heard(answer.audit_head)
         self.perform(self.inbox.heard(answer))
@@ -397,10 +401,11 @@ class Agent:
         self.perform(self.inbox.ended(turn, ending))
 
     def judge_adopted(self, offer: JobSubmit, ending: AttemptEnding) -> None:
-        """Reports an attempt that had ended before this process began, once it is known how it is to be reported."""
+        """Reports an attempt that was found ended, once it is known how it is to be reported and nothing of it lives."""
         self._spawn(self._judge_adopted(offer, ending))
 
     async def _judge_adopted(self, offer: JobSubmit, ending: AttemptEnding) -> None:
+        await self.attempts.left(offer)
         self.perform(self.inbox.ended(turn_of(offer), await self.attempts.judged(offer, ending)))
 
     def progress_report(self, turn: Turn, progress: dict[str, Any]) -> StatusReport | None:

@@ -136,7 +136,7 @@ class Inbox:
         older = [held for held in occupied if held[0] == offer.job_id]
         if older:
             return [action for held in older for action in self.went_stale(held)]
-        if len(occupied) >= self.max_jobs:
+        if len(occupied) >= self.max_jobs or not self._gpus_lived_on().isdisjoint(offer.gpus):
             return []
         self.held[turn] = Holding(offer, Phase.ACCEPTING)
         return [SendAccept(turn, offer.attempt, self.next_seq())]
@@ -151,6 +151,20 @@ class Inbox:
         if not self.persistent:
             return list(self.held)
         return [turn for turn, holding in self.held.items() if holding.phase is not Phase.FINISHED]
+
+    def _gpus_lived_on(self, *, stopping: EndReason | None = None) -> set[str]:
+        """Returns the GPUs on which processes of attempts may live, or of those that stop for this reason."""
+        return {
+            uuid
+            for holding in self.held.values()
+            if holding.phase in (Phase.STARTING, Phase.RUNNING)
+            if stopping is None or holding.stopping is stopping
+            for uuid in holding.offer.gpus
+        }
+
+    def gpus_not_left(self) -> set[str]:
+        """Returns the GPUs that count as free, and on which something lives that has not ended yet or does not die."""
+        return self._gpus_lived_on(stopping=EndReason.STALE)
 
     def accepted(self, turn: Turn, *, cancelling: bool = False) -> list[Action]:
         holding = self.held.get(turn)

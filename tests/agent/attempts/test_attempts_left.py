@@ -11,6 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -42,7 +43,7 @@ from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.training.completion import NOT_CHECKED
 from simpletuner_fleet.core.workers.start_trouble import Blame
-from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.protocol.messages import Heartbeat, HeartbeatAnswer, JobSubmit
 from simpletuner_fleet.protocol.problems import TYPE_PREFIX
 from simpletuner_fleet.trainers.command import CommandTrainer
 from simpletuner_fleet.trainers.contract import Paths, Surroundings
@@ -51,7 +52,7 @@ from simpletuner_fleet.trainers.registry import Registry
 from tests.agent.answering import answering
 from tests.agent.metrics.test_tensorboard import NAME as EVENTS
 from tests.agent.metrics.test_tensorboard import record
-from tests.agent.shim_fixtures import alive, order_for, shim_of, start, until
+from tests.agent.shim_fixtures import Undying, alive, order_for, shim_of, start, until
 
 OFFER = JobSubmit(
     job_id="j_1",
@@ -89,12 +90,12 @@ async def worker(
     cache.close()
 
 
-def agent_of(state: StateDir, attempts: Attempts) -> Agent:
+def agent_of(state: StateDir, attempts: Attempts, client: OrchestratorClient | None = None) -> Agent:
     token = tokens.make(tokens.WORKER, bytes(32))
     return Agent(
         MachineFacts(name="w", version="1", home=state.home, gpus=(), trainers=("command",), labels={}),
         Inbox(persistent=True, max_jobs=2),
-        OrchestratorClient("http://127.0.0.1:9", lambda: token, None),
+        client or OrchestratorClient("http://127.0.0.1:9", lambda: token, None),
         TokenSource(token, state.path / "token"),
         Spool(state.spool_dir),
         lambda events: attempts,
@@ -235,6 +236,53 @@ async def test_an_attempt_that_cannot_be_taken_up_is_ended_and_given_back_and_th
         assert not alive(running.pid)
     assert running._shim.child is not None
     await asyncio.to_thread(running._shim.child.wait, 10)
+
+
+async def test_an_attempt_without_a_guardian_holds_its_gpus_until_its_last_process_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with StateDir.open(tmp_path / "worker") as state:
+        attempt = left(state)
+        undying = Undying("a_1", tmp_path, monkeypatch)
+        async with worker(state) as (attempts, _runner):
+            agent = agent_of(state, attempts)
+            await program._take_up(agent)
+            assert [one.job_id for one in agent.inbox.held_attempts(())] == ["j_1"]
+            holding = agent.inbox.held[turn_of(OFFER)]
+            assert holding.phase is Phase.RUNNING
+            undying.die()
+            await until(lambda: holding.phase is Phase.FINISHED)
+            (spooled,) = await until(lambda: agent.delivery._backlog)
+            assert spooled.report.status == "released"
+            assert spooled.report.error == "the trainer's supervisor was killed"
+            assert not attempt.retired
+            await agent.drop_work()
+
+
+async def test_a_gpu_that_the_orchestrator_takes_for_free_is_withheld_while_something_lives_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Heartbeat] = []
+    with StateDir.open(tmp_path / "worker") as state:
+        left(state).save_order(replace(OFFER, gpus=["GPU-1"]))
+        undying = Undying("a_1", tmp_path, monkeypatch)
+        async with (
+            answering(
+                lambda: (HTTPStatus.OK, msgspec.to_builtins(HeartbeatAnswer(status="busy"))),
+                lambda body: heard.append(msgspec.json.decode(body, type=Heartbeat)),
+            ) as client,
+            worker(state) as (attempts, _runner),
+        ):
+            agent = agent_of(state, attempts, client)
+            await program._take_up(agent)
+            agent.perform(agent.inbox.went_stale(turn_of(OFFER)))
+            await agent.heartbeat()
+            undying.die()
+            await until(lambda: not agent.inbox.held)
+            await agent.heartbeat()
+            await agent.drop_work()
+    told = [(len(one.attempts or ()), [(gpu.uuid, gpu.healthy) for gpu in one.gpus]) for one in heard]
+    assert told == [(1, [("GPU-1", False)]), (0, [("GPU-1", True)])]
 
 
 class HalfUpgraded(CommandTrainer):

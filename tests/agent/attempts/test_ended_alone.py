@@ -16,6 +16,7 @@ from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.protocol.messages import JobSubmit
 from tests.agent.answering import OFFER
+from tests.agent.shim_fixtures import Undying as UndyingProcess
 
 
 class Undying(RunningTrainer):
@@ -67,16 +68,19 @@ async def test_a_part_that_does_not_die_keeps_its_worker_from_starting_only_for_
     assert runner.ended == [attempt.path]
 
 
-async def test_a_part_that_does_not_die_keeps_its_node_from_following_only_for_a_while(
+async def test_a_node_follows_once_the_last_process_of_what_ran_there_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner_module, "DIES_WITHIN_S", 0.1, raising=False)
     with StateDir.open(tmp_path / "state") as state:
-        attempt, runner = state.create_attempt("a"), OneFound(Undying())
-        parts = object.__new__(NodeParts)
-        parts._state, parts._runner, parts._walls = state, runner, NO_WALLS
-        parts._preparation = NothingPrepared()
-        async with asyncio.timeout(10):
-            await parts.clean_up()
-        assert runner.ended == [attempt.path]
+        undying = UndyingProcess(state.create_attempt("a").path.name, tmp_path, monkeypatch)
+        async with Runner() as runner:
+            parts = object.__new__(NodeParts)
+            parts._state, parts._runner, parts._walls = state, runner, NO_WALLS
+            parts._preparation = NothingPrepared()
+            cleaning = asyncio.create_task(parts.clean_up())
+            await asyncio.wait({cleaning}, timeout=0.3)
+            assert not cleaning.done()
+            undying.die()
+            async with asyncio.timeout(10):
+                await cleaning
         assert state.attempts() == []

@@ -8,12 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from simpletuner_fleet.agent.guard import orphans, shim_starts
 from simpletuner_fleet.agent.guard import runner as runner_module
-from simpletuner_fleet.agent.guard.orphans import ATTEMPT_TAG
+from simpletuner_fleet.agent.guard import shim_starts
 from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner
 from simpletuner_fleet.core.worker_errors import ShimUnavailable
-from tests.agent.shim_fixtures import TICKER, alive, order_for, shim_of, start, until
+from tests.agent.shim_fixtures import TICKER, Undying, alive, order_for, shim_of, start, until
 
 
 @pytest.mark.parametrize("step", ["hold", "go"])
@@ -62,20 +61,15 @@ async def test_a_shim_that_is_dismissed_and_hangs_does_not_stay(monkeypatch: pyt
 async def test_an_attempt_without_a_shim_is_over_only_when_its_last_process_is_gone(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orphans, "SWEEP_FOR_S", 0.05)
     async with Runner() as runner:
         running = await start(runner, order_for(folder, "import time; time.sleep(60)"))
-        undying = tmp_path / "proc" / str(2**31 - 1)
-        undying.mkdir(parents=True)
-        (undying / "environ").write_text(f"{ATTEMPT_TAG}={folder.name}\0")
-        (undying / "stat").write_text(f"{undying.name} (python) D 1")
-        monkeypatch.setattr(orphans, "PROC", tmp_path / "proc")
+        undying = Undying(folder.name, tmp_path, monkeypatch)
         assert running._shim.child is not None
         running._shim.child.kill()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await running.wait()
-        (undying / "stat").write_text(f"{undying.name} (python) Z 1")
+        undying.die()
         assert (await running.wait()).reason == "shim_lost"
 
 

@@ -173,6 +173,10 @@ class Attempts:
         ending = self._ending(turn, await self._running[turn].wait())
         return await self.judged(self._offers[turn], ending)
 
+    async def left(self, offer: JobSubmit) -> None:
+        """Returns when nothing lives any more of an attempt that was found ended."""
+        await self._runner.nothing_left(self._state.attempt(offer.attempt_id).path)
+
     async def judged(self, offer: JobSubmit, ending: AttemptEnding) -> AttemptEnding:
         """Returns how it is to be reported: the trainer's exit code counts unless the watchdog overrides it."""
         turn = turn_of(offer)
@@ -377,11 +381,14 @@ class Attempts:
                 self._masks[turn_of(offer)] = Mask.of(running.hidden)
                 self._watch(offer, running)
                 return [FoundAttempt(offer, running, None)]
-            case EndedAttempt(exit=exit, reported=reported):
+            case EndedAttempt(exit=exit, reported=reported, lives_on=lives_on):
+                if exit.reason is EndReason.SHIM_LOST and lives_on:
+                    ending = AttemptEnding(reason=EndReason.AGENT_LOST, error=exit.error)
+                    return [FoundAttempt(offer, None, ending)]
                 if exit.reason is EndReason.SHIM_LOST:
                     self._retire(attempt)
                     return []
-                if reported:
+                if reported and not lives_on:
                     self._send_leftovers(offer, attempt, exit)
                     return []
                 ending = _unmasked(exit, "" if offer.secrets else exit.last_lines)

@@ -68,6 +68,8 @@ class EndedAttempt(Struct, frozen=True, kw_only=True):
 
     exit: TrainerExit
     reported: bool
+    lives_on: bool
+    """Something of it does not die: `Runner.nothing_left` tells when it has."""
 
 
 class ReadyWalls(Protocol):
@@ -175,8 +177,8 @@ class RunningTrainer:
         except ShimGone:
             if not self._exit.done():
                 log.error("the shim of attempt %s is gone; its processes are swept up", self.attempt_id)
-                record = await asyncio.to_thread(_left_record, self._output.parent)
-                await _nothing_left(self._output.parent)
+                record, _ = await asyncio.to_thread(_left_record, self._output.parent)
+                await Runner.nothing_left(self._output.parent)
                 await self._conclude(record)
         self._shim.link.close()
         if self._shim.child is not None:
@@ -324,7 +326,7 @@ class Runner:
         return running
 
     async def adopt(self, attempt_dir: Path) -> RunningTrainer | EndedAttempt:
-        """Takes up an attempt of an agent before this one, or tells how it ended and leaves no process of it."""
+        """Takes up an attempt of an agent before this one, or tells how it ended and ends what is left of it."""
         output = attempt_dir / "output.log"
         try:
             async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
@@ -344,20 +346,26 @@ class Runner:
         return running
 
     async def end(self, attempt_dir: Path) -> None:
-        """Leaves no process of an attempt that cannot be taken up, its shim included."""
+        """Ends an attempt that cannot be taken up, its shim included; `nothing_left` tells when it is over."""
         await self._end_shim(attempt_dir)
         await asyncio.to_thread(end_rest, attempt_dir)
 
-    async def _ended_silent(self, shim: ShimProcess, order: Order) -> ShimUnavailable:
-        """Ends a shim that hangs in a start, and returns what to raise for it once nothing of the attempt lives.
+    @staticmethod
+    async def nothing_left(attempt_dir: Path) -> None:
+        """Returns when no process is left of an attempt without a shim; one that hangs in a driver may take for ever.
 
         Until then the attempt is not over: whatever came next would find its GPUs taken.
         """
+        while not await asyncio.to_thread(end_rest, attempt_dir):
+            pass
+
+    async def _ended_silent(self, shim: ShimProcess, order: Order) -> ShimUnavailable:
+        """Ends a shim that hangs in a start, and returns what to raise for it once nothing of the attempt lives."""
         attempt_dir = Path(order.attempt_dir)
         shim.end(attempt_dir)
         while shim.child is not None and not await asyncio.to_thread(killed, shim.child):
             pass
-        await _nothing_left(attempt_dir)
+        await self.nothing_left(attempt_dir)
         return ShimUnavailable(
             f"The trainer's guardian did not answer for {STARTS_WITHIN_S:g} s and was ended."
         )
@@ -436,12 +444,6 @@ class Runner:
         return shim
 
 
-async def _nothing_left(attempt_dir: Path) -> None:
-    """Returns when no process of the attempt is left; one that hangs in a driver may take for ever."""
-    while not await asyncio.to_thread(end_rest, attempt_dir):
-        pass
-
-
 def _exit_of(ended: ExitRecord, output: Path) -> TrainerExit:
     return TrainerExit(
         reason=ended.reason,
@@ -453,22 +455,25 @@ def _exit_of(ended: ExitRecord, output: Path) -> TrainerExit:
 
 
 def _ended(attempt_dir: Path, output: Path) -> EndedAttempt:
-    exit = _exit_of(_left_record(attempt_dir), output)
-    return EndedAttempt(exit=exit, reported=(attempt_dir / "reported.json").exists())
+    record, lives_on = _left_record(attempt_dir)
+    reported = (attempt_dir / "reported.json").exists()
+    return EndedAttempt(exit=_exit_of(record, output), reported=reported, lives_on=lives_on)
 
 
-def _left_record(attempt_dir: Path) -> ExitRecord:
-    """Returns what a shim that is gone had recorded: it left after its work, or it was killed and may have left processes.
+def _left_record(attempt_dir: Path) -> tuple[ExitRecord, bool]:
+    """Returns what a shim that is gone had recorded, and whether something of its attempt lives on.
 
+    It left after its work, or it was killed and may have left processes.
     One that was killed between recording how the trainer ended and telling it has still recorded the truth.
     """
     recorded = _recorded(attempt_dir)
-    end_rest(attempt_dir)
+    lives_on = not end_rest(attempt_dir)
     if recorded is None:
         # One that was still there records what was just done to its trainer. Nobody ends well by being killed.
         late = _recorded(attempt_dir)
         recorded = late if late and late.exit_code == 0 else None
-    return recorded or ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
+    lost = ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
+    return recorded or lost, lives_on
 
 
 def _recorded(attempt_dir: Path) -> ExitRecord | None:

@@ -101,7 +101,7 @@ class NodeParts:
         self._renewed = asyncio.Event()
 
     async def clean_up(self) -> None:
-        """Ends whatever a process before this one has left here."""
+        """Ends whatever a process before this one has left here. Until it is gone, this node has no free GPUs to bring."""
         for attempt in self._state.attempts():
             match await self._runner.adopt(attempt.path):
                 case RunningTrainer() as running:
@@ -112,7 +112,7 @@ class NodeParts:
                             "a part that an earlier process has left does not die: %s", attempt.attempt_id
                         )
                         await self._runner.end(attempt.path)
-            await asyncio.to_thread(end_group, attempt.path)
+            await self._runner.nothing_left(attempt.path)
             await asyncio.to_thread(self._state.remove_attempt, attempt.attempt_id)
         await self._preparation.take_up([])
         await asyncio.to_thread(self._walls.forget_spares)
