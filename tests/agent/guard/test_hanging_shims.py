@@ -10,9 +10,9 @@ import pytest
 
 from simpletuner_fleet.agent.guard import runner as runner_module
 from simpletuner_fleet.agent.guard import shim_starts
-from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner
+from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner, RunningTrainer
 from simpletuner_fleet.core.worker_errors import ShimUnavailable
-from tests.agent.shim_fixtures import TICKER, Undying, alive, order_for, shim_of, start, until
+from tests.agent.shim_fixtures import TICKER, Undying, alive, order_for, parent_of, shim_of, start, until
 
 
 @pytest.mark.parametrize("step", ["hold", "go"])
@@ -56,6 +56,47 @@ async def test_a_shim_that_is_dismissed_and_hangs_does_not_stay(monkeypatch: pyt
         os.kill(shim.child.pid, signal.SIGSTOP)
         await runner.dismiss(shim)
         assert not alive(shim.child.pid)
+
+
+@pytest.mark.parametrize("found_again", [False, True])
+async def test_a_trainer_whose_shim_hangs_is_ended_when_it_is_to_stop(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, found_again: bool
+) -> None:
+    async with Runner() as first, Runner() as second:
+        began = running = await start(first, order_for(folder, TICKER, adopt_grace_s=60.0), 60.0)
+        if found_again:
+            began.leave_alone()
+            taken_up = await second.adopt(folder)
+            assert isinstance(taken_up, RunningTrainer)
+            running = taken_up
+        assert running.pid
+        shim = shim_of(running.pid)
+        os.kill(shim, signal.SIGSTOP)
+        monkeypatch.setattr(runner_module, "SHIM_ANSWERS_WITHIN_S", 0.2)
+        running.stop(0.05)
+        async with asyncio.timeout(10.0):
+            exit = await running.wait()
+        assert (exit.reason, exit.error) == (
+            "stopped",
+            "the trainer's guardian did not answer, and was ended with it",
+        )
+        assert not alive(running.pid)
+        await until(lambda: not alive(shim), "the end of the shim")
+        await running.release()
+    assert began._shim.child is not None
+    await asyncio.to_thread(began._shim.child.wait, 10)
+
+
+async def test_a_trainer_whose_second_guardian_hangs_is_stopped(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await start(runner, order_for(folder, TICKER), 60.0)
+        assert running.pid
+        os.kill(parent_of(running.pid), signal.SIGSTOP)
+        running.stop(0.0)
+        async with asyncio.timeout(10.0):
+            exit = await running.wait()
+        assert (exit.reason, exit.signal) == ("stopped", signal.SIGKILL)
+        await running.release()
 
 
 async def test_an_attempt_without_a_shim_is_over_only_when_its_last_process_is_gone(

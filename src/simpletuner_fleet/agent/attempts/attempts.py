@@ -16,7 +16,7 @@ from simpletuner_fleet.agent.attempts.retention import NOT_STORED, KeepLimits, t
 from simpletuner_fleet.agent.attempts.starts import Starts
 from simpletuner_fleet.agent.data.datasets import Datasets, FetchProgress
 from simpletuner_fleet.agent.guard import completion
-from simpletuner_fleet.agent.guard.orphans import end_group
+from simpletuner_fleet.agent.guard.orphans import end_group, nothing_left
 from simpletuner_fleet.agent.guard.runner import (
     EndedAttempt,
     Runner,
@@ -175,7 +175,7 @@ class Attempts:
 
     async def left(self, offer: JobSubmit) -> None:
         """Returns when nothing lives any more of an attempt that was found ended."""
-        await self._runner.nothing_left(self._state.attempt(offer.attempt_id).path)
+        await nothing_left(self._state.attempt(offer.attempt_id).path)
 
     async def judged(self, offer: JobSubmit, ending: AttemptEnding) -> AttemptEnding:
         """Returns how it is to be reported: the trainer's exit code counts unless the watchdog overrides it."""

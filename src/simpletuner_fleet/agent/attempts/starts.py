@@ -11,8 +11,9 @@ from contextlib import suppress
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.attempts.preparation import Preparation
 from simpletuner_fleet.agent.data.datasets import Datasets
-from simpletuner_fleet.agent.guard.runner import HeldTrainer, Runner, RunningTrainer, ShimProcess
+from simpletuner_fleet.agent.guard.runner import HeldTrainer, Runner, RunningTrainer
 from simpletuner_fleet.agent.guard.shim_client import Order, ReadyWall, Wall
+from simpletuner_fleet.agent.guard.shim_starts import ShimProcess
 from simpletuner_fleet.agent.isolation.named_paths import refuse_unseen
 from simpletuner_fleet.agent.isolation.walls import Walls
 from simpletuner_fleet.agent.state_dir import StateDir

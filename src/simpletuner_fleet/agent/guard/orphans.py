@@ -4,6 +4,7 @@ Where there are no groups, it goes by the environment: every trainer's process c
 clears that.
 """
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -11,7 +12,11 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
+
 from simpletuner_fleet.agent.guard import shim_cgroup
+from simpletuner_fleet.agent.guard.shim_client import ExitRecord
+from simpletuner_fleet.core.jobs.job import EndReason
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +35,38 @@ def end_rest(attempt_dir: Path) -> bool:
     sweep(attempt_dir.name, SWEEP_FOR_S)
     group = _group_of(attempt_dir)
     return not processes_of(attempt_dir.name) and not (group and shim_cgroup.is_populated(str(group)))
+
+
+async def nothing_left(attempt_dir: Path) -> None:
+    """Returns when no process is left of an attempt without a shim; one that hangs in a driver may take for ever.
+
+    Until then the attempt is not over: whatever came next would find its GPUs taken.
+    """
+    while not await asyncio.to_thread(end_rest, attempt_dir):
+        pass
+
+
+def left_record(attempt_dir: Path) -> tuple[ExitRecord, bool]:
+    """Returns what a shim that is gone had recorded, and whether something of its attempt lives on.
+
+    It left after its work, or it was killed and may have left processes.
+    One that was killed between recording how the trainer ended and telling it has still recorded the truth.
+    """
+    recorded = _recorded(attempt_dir)
+    lives_on = not end_rest(attempt_dir)
+    if recorded is None:
+        # One that was still there records what was just done to its trainer. Nobody ends well by being killed.
+        late = _recorded(attempt_dir)
+        recorded = late if late and late.exit_code == 0 else None
+    lost = ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
+    return recorded or lost, lives_on
+
+
+def _recorded(attempt_dir: Path) -> ExitRecord | None:
+    try:
+        return msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def end_group(attempt_dir: Path) -> bool:

@@ -3,17 +3,18 @@
 import asyncio
 import contextlib
 import logging
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, Self
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.guard.orphans import end_rest
+from simpletuner_fleet.agent.guard.orphans import end_rest, left_record, nothing_left
 from simpletuner_fleet.agent.guard.shim_client import (
+    AskStatus,
     Build,
     Built,
     Exited,
@@ -36,7 +37,7 @@ from simpletuner_fleet.agent.guard.shim_client import (
     TrainerHeld,
     boottime,
 )
-from simpletuner_fleet.agent.guard.shim_starts import ShimChild, ShimStarter, killed, leave_alone, reap
+from simpletuner_fleet.agent.guard.shim_starts import ShimChild, ShimProcess, ShimStarter, killed, reap
 from simpletuner_fleet.agent.ship.logs.output_log import last_lines
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.core.worker_errors import ShimUnavailable
@@ -47,6 +48,8 @@ SHIM_ANSWERS_WITHIN_S = 10.0
 DIES_WITHIN_S = 30.0
 STARTS_WITHIN_S = 120.0
 """A shim that has not taken the next step of a start by then hangs with what it waits for, such as a disk: it is ended."""
+ENDED_WITH_ITS_GUARDIAN = "the trainer's guardian did not answer, and was ended with it"
+SIGNS_ASKED_FOR = 2
 GREETINGS, GREETING_PAUSE_S = 3, 0.2
 """A shim gives up a new agent that does not read what it is told, and meets the next one."""
 
@@ -69,7 +72,7 @@ class EndedAttempt(Struct, frozen=True, kw_only=True):
     exit: TrainerExit
     reported: bool
     lives_on: bool
-    """Something of it does not die: `Runner.nothing_left` tells when it has."""
+    """Something of it does not die: `orphans.nothing_left` tells when it has."""
 
 
 class ReadyWalls(Protocol):
@@ -79,30 +82,6 @@ class ReadyWalls(Protocol):
         """Returns a wall that is built already; None where there is none to be had."""
 
     def discard(self, ready: ReadyWall) -> None: ...
-
-
-class ShimProcess(Struct, frozen=True, eq=False):
-    """Represents a shim, the process that guards an attempt. It may have no attempt yet."""
-
-    link: ShimLink
-    child: ShimChild | None
-    ready: ReadyWall | None = None
-    """The wall that it has built for whatever comes."""
-
-    def end(self, attempt_dir: Path) -> None:
-        """Kills the shim of this attempt, which hangs, and hangs up."""
-        log.error("the shim of attempt %s does not answer; it is ended", attempt_dir.name)
-        if self.child is not None:
-            self.child.kill()
-        else:
-            self.link.kill_shim(attempt_dir)
-        self.link.close()
-
-    def leave_alone(self) -> None:
-        """Closes the connection; the shim goes on by its lease, as it does when the agent dies."""
-        self.link.close()
-        if self.child is not None:
-            leave_alone(self.child)
 
 
 class RunningTrainer:
@@ -124,6 +103,12 @@ class RunningTrainer:
         self._output = output
         self._shim = shim
         self._exit: asyncio.Future[TrainerExit] = asyncio.get_running_loop().create_future()
+        self._heard = asyncio.Event()
+        self._stop_by = math.inf
+        """By when the tree is to be gone."""
+        self._seeing_to_it: asyncio.Task[None] | None = None
+        self._hung = False
+        """Its shim did not answer when the tree was to be gone, and was ended."""
         self._listening = asyncio.create_task(self._listen())
 
     async def wait(self) -> TrainerExit:
@@ -137,9 +122,14 @@ class RunningTrainer:
     def stop(self, grace_s: float, *, outcome: Outcome = Outcome.LOST) -> None:
         """Sends SIGTERM to the tree, and SIGKILL after the grace.
 
-        `outcome` is what the shim reports if the agent dies meanwhile.
+        `outcome` is what the shim reports if the agent dies meanwhile. One that hangs is ended, and its tree with it.
         """
         self._shim.link.send(Stop(grace_s, outcome))
+        stop_by = asyncio.get_running_loop().time() + grace_s
+        if stop_by < self._stop_by and not self._exit.done():
+            self._ask_no_more()
+            self._stop_by = stop_by
+            self._seeing_to_it = asyncio.create_task(self._see_to_its_end(stop_by))
 
     async def release(self) -> None:
         """Ends the shim once the outcome is delivered. Until then it would report that, were the agent to die."""
@@ -166,26 +156,67 @@ class RunningTrainer:
 
     def leave_alone(self) -> None:
         """Closes the connection; the shim goes on by its lease."""
+        self._ask_no_more()
         if not self.is_over:
             self._listening.cancel()
             self._shim.leave_alone()
+
+    def _ask_no_more(self) -> None:
+        self._stop_by = -math.inf
+        if self._seeing_to_it is not None:
+            self._seeing_to_it.cancel()
+
+    async def _see_to_its_end(self, stop_by: float) -> None:
+        """Ends the shim if it hangs and its tree should be gone. A shim that answers sees to that itself, however long it
+        takes: nobody else could end what it does not."""
+        look_at = stop_by
+        while not await self._ends_by(look_at):
+            if not await self._shim_answers():
+                self._hung = True
+                self._shim.end(self._output.parent)
+                return
+            look_at = asyncio.get_running_loop().time() + SHIM_ANSWERS_WITHIN_S
+
+    async def _ends_by(self, when: float) -> bool:
+        try:
+            async with asyncio.timeout_at(when):
+                await self.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _shim_answers(self) -> bool:
+        """Asks the shim for a sign of life, twice: this process may have stood still itself while it waited."""
+        for _ in range(SIGNS_ASKED_FOR):
+            self._heard.clear()
+            self._shim.link.send(AskStatus())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S / SIGNS_ASKED_FOR):
+                    await self._heard.wait()
+                    return True
+        return False
 
     async def _listen(self) -> None:
         try:
             while True:
                 await self._hear()
         except ShimGone:
+            self._ask_no_more()
             if not self._exit.done():
                 log.error("the shim of attempt %s is gone; its processes are swept up", self.attempt_id)
-                record, _ = await asyncio.to_thread(_left_record, self._output.parent)
-                await Runner.nothing_left(self._output.parent)
+                record, _ = await asyncio.to_thread(left_record, self._output.parent)
+                await nothing_left(self._output.parent)
+                if record.reason is EndReason.SHIM_LOST and self._hung:
+                    record = ExitRecord(reason=EndReason.STOPPED, error=ENDED_WITH_ITS_GUARDIAN)
                 await self._conclude(record)
         self._shim.link.close()
         if self._shim.child is not None:
             await asyncio.to_thread(reap, self._shim.child)
 
     async def _hear(self) -> None:
-        match await self._shim.link.receive():
+        message = await self._shim.link.receive()
+        self._heard.set()
+        match message:
             case Exited() as ended:
                 await self._conclude(ended)
             case Hello(exit=ExitRecord() as ended):
@@ -346,18 +377,9 @@ class Runner:
         return running
 
     async def end(self, attempt_dir: Path) -> None:
-        """Ends an attempt that cannot be taken up, its shim included; `nothing_left` tells when it is over."""
+        """Ends an attempt that cannot be taken up, its shim included; `orphans.nothing_left` tells when it is over."""
         await self._end_shim(attempt_dir)
         await asyncio.to_thread(end_rest, attempt_dir)
-
-    @staticmethod
-    async def nothing_left(attempt_dir: Path) -> None:
-        """Returns when no process is left of an attempt without a shim; one that hangs in a driver may take for ever.
-
-        Until then the attempt is not over: whatever came next would find its GPUs taken.
-        """
-        while not await asyncio.to_thread(end_rest, attempt_dir):
-            pass
 
     async def _ended_silent(self, shim: ShimProcess, order: Order) -> ShimUnavailable:
         """Ends a shim that hangs in a start, and returns what to raise for it once nothing of the attempt lives."""
@@ -365,7 +387,7 @@ class Runner:
         shim.end(attempt_dir)
         while shim.child is not None and not await asyncio.to_thread(killed, shim.child):
             pass
-        await self.nothing_left(attempt_dir)
+        await nothing_left(attempt_dir)
         return ShimUnavailable(
             f"The trainer's guardian did not answer for {STARTS_WITHIN_S:g} s and was ended."
         )
@@ -455,29 +477,6 @@ def _exit_of(ended: ExitRecord, output: Path) -> TrainerExit:
 
 
 def _ended(attempt_dir: Path, output: Path) -> EndedAttempt:
-    record, lives_on = _left_record(attempt_dir)
+    record, lives_on = left_record(attempt_dir)
     reported = (attempt_dir / "reported.json").exists()
     return EndedAttempt(exit=_exit_of(record, output), reported=reported, lives_on=lives_on)
-
-
-def _left_record(attempt_dir: Path) -> tuple[ExitRecord, bool]:
-    """Returns what a shim that is gone had recorded, and whether something of its attempt lives on.
-
-    It left after its work, or it was killed and may have left processes.
-    One that was killed between recording how the trainer ended and telling it has still recorded the truth.
-    """
-    recorded = _recorded(attempt_dir)
-    lives_on = not end_rest(attempt_dir)
-    if recorded is None:
-        # One that was still there records what was just done to its trainer. Nobody ends well by being killed.
-        late = _recorded(attempt_dir)
-        recorded = late if late and late.exit_code == 0 else None
-    lost = ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
-    return recorded or lost, lives_on
-
-
-def _recorded(attempt_dir: Path) -> ExitRecord | None:
-    try:
-        return msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None

@@ -341,12 +341,19 @@ class Shim:
         pids = [pid for pid in self.tree.descendants(os.getpid()) if pid != self.keeper_pid]
         for pid in pids:
             self.tree.send_signal(pid, number)
-        if number == signal.SIGKILL and self.order.get("cgroup"):
-            part("shim_cgroup").end_all(self.order["cgroup"])
+        if number == signal.SIGKILL:
+            self.leave_no_way_out()
         if not on_linux and self.trainer_pid:
             with contextlib.suppress(OSError):
                 os.killpg(self.trainer_pid, number)
         return pids
+
+    def leave_no_way_out(self) -> None:
+        """Ends what a signal to each has missed, and wakes the second guardian, which tells how the trainer ended."""
+        if self.order.get("cgroup"):
+            part("shim_cgroup").end_all(self.order["cgroup"])
+        if self.keeper_pid and self.trainer_status is None:
+            self.tree.send_signal(self.keeper_pid, signal.SIGCONT)
 
     def freeze_tree(self) -> None:
         """Stops the tree again and again until nothing new turns up: a process may fork between the look and the signal."""

@@ -132,6 +132,10 @@ class Stop(Struct, frozen=True, tag="stop", tag_field="do"):
     outcome: Outcome = Outcome.LOST
 
 
+class AskStatus(Struct, frozen=True, tag="status", tag_field="do"):
+    """Asks a shim for a sign of life."""
+
+
 class Release(Struct, frozen=True, tag="release", tag_field="do"):
     pass
 
@@ -177,6 +181,10 @@ class Hello(Struct, kw_only=True, tag="hello", tag_field="event"):
     """As ordered: an agent that was restarted has it from here alone, since it is on no disk."""
 
 
+class Status(Struct, kw_only=True, tag="status", tag_field="event"):
+    """Answers `AskStatus`."""
+
+
 class Paused(Struct, kw_only=True, tag="paused", tag_field="event"):
     pid: int | None = None
 
@@ -193,8 +201,8 @@ class Resumed(Struct, kw_only=True, tag="resumed", tag_field="event"):
 
 
 T = TypeVar("T")
-ToShim = Build | Order | Go | Greet | Renew | Stop | Release
-FromShim = ShimReady | Built | TrainerHeld | Started | Exited | Hello | Paused | Resumed | OutOfTime
+ToShim = Build | Order | Go | Greet | Renew | Stop | AskStatus | Release
+FromShim = ShimReady | Built | TrainerHeld | Started | Exited | Hello | Status | Paused | Resumed | OutOfTime
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[FromShim] = msgspec.json.Decoder(FromShim)

@@ -18,6 +18,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from simpletuner_fleet.agent.guard.shim_client import ReadyWall, ShimLink
+
 log = logging.getLogger(__name__)
 
 SHIM = Path(__file__).with_name("shim.py")
@@ -222,3 +224,27 @@ _LEFT_ALONE: list[ShimChild] = []
 def leave_alone(child: ShimChild) -> None:
     if isinstance(child, subprocess.Popen) and child.poll() is None:
         _LEFT_ALONE.append(child)
+
+
+class ShimProcess(Struct, frozen=True, eq=False):
+    """Represents a shim, the process that guards an attempt. It may have no attempt yet."""
+
+    link: ShimLink
+    child: ShimChild | None
+    ready: ReadyWall | None = None
+    """The wall that it has built for whatever comes."""
+
+    def end(self, attempt_dir: Path) -> None:
+        """Kills the shim of this attempt, which hangs, and hangs up."""
+        log.error("the shim of attempt %s does not answer; it is ended", attempt_dir.name)
+        if self.child is not None:
+            self.child.kill()
+        else:
+            self.link.kill_shim(attempt_dir)
+        self.link.close()
+
+    def leave_alone(self) -> None:
+        """Closes the connection; the shim goes on by its lease, as it does when the agent dies."""
+        self.link.close()
+        if self.child is not None:
+            leave_alone(self.child)

@@ -14,7 +14,7 @@ from simpletuner_fleet.agent.attempts.preparation import Preparation, blame_for,
 from simpletuner_fleet.agent.attempts.starts import Starts
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.data.downloads import ContentSource
-from simpletuner_fleet.agent.guard.orphans import end_group
+from simpletuner_fleet.agent.guard.orphans import end_group, nothing_left
 from simpletuner_fleet.agent.guard.runner import Runner, RunningTrainer
 from simpletuner_fleet.agent.guard.shim_client import Order, Wall, boottime
 from simpletuner_fleet.agent.isolation.cgroups import Cgroups
@@ -112,7 +112,7 @@ class NodeParts:
                             "a part that an earlier process has left does not die: %s", attempt.attempt_id
                         )
                         await self._runner.end(attempt.path)
-            await self._runner.nothing_left(attempt.path)
+            await nothing_left(attempt.path)
             await asyncio.to_thread(self._state.remove_attempt, attempt.attempt_id)
         await self._preparation.take_up([])
         await asyncio.to_thread(self._walls.forget_spares)
