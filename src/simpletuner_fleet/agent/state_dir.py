@@ -96,8 +96,13 @@ class AttemptDir(Struct, frozen=True, dict=True):
 
     @property
     def has_trainer(self) -> bool:
-        """Tells whether it has or had one: the shim writes so once it accepts connections."""
-        return (self.path / "trainer.json").exists() or (self.path / "exit.json").exists()
+        """Tells whether it has or had one: the shim accepts connections then, and writes so where the disk has room."""
+        return any((self.path / name).exists() for name in ("trainer.json", "exit.json", "shim.sock"))
+
+    @property
+    def was_begun(self) -> bool:
+        """Tells whether somebody has claimed it; a full disk keeps no shim from that."""
+        return self.has_trainer or (self.path / "begun").exists()
 
     def claim(self) -> bool:
         """Returns True to the first who asks: a shim before it starts the trainer, an agent before it gives one up."""

@@ -20,7 +20,7 @@ from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent
 from simpletuner_fleet.agent.attempts.attempts import Attempts
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
-from simpletuner_fleet.agent.attempts.retention import NOT_STORED
+from simpletuner_fleet.agent.attempts.retention import NOT_STORED, KeepLimits
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
@@ -283,6 +283,37 @@ async def test_a_gpu_that_the_orchestrator_takes_for_free_is_withheld_while_some
             await agent.drop_work()
     told = [(len(one.attempts or ()), [(gpu.uuid, gpu.healthy) for gpu in one.gpus]) for one in heard]
     assert told == [(1, [("GPU-1", False)]), (0, [("GPU-1", True)])]
+
+
+async def test_a_folder_whose_order_was_never_written_does_not_stay(tmp_path: Path) -> None:
+    """Its agent died while it prepared the attempt. One whose order the disk has lost is kept as others are."""
+    with StateDir.open(tmp_path / "worker") as state:
+        never_begun, order_lost = state.create_attempt("a_1"), left(state, "a_2")
+        (never_begun.config_dir / "config.json").write_text("{}")
+        order_lost.order_file.write_bytes(b"")
+        async with worker(state) as (attempts, _runner):
+            assert await attempts.find_again() == []
+            assert not never_begun.path.exists()
+            assert order_lost.retired
+            assert await attempts.tidy(KeepLimits(attempts=0)) == ["a_2"]
+
+
+async def test_an_attempt_that_a_full_disk_kept_from_being_noted_as_begun_is_taken_up(tmp_path: Path) -> None:
+    with StateDir.open(tmp_path / "worker") as state:
+        attempt = left(state, began=False)
+        async with Runner() as earlier:
+            order = order_for(attempt.path, "import time; time.sleep(60)", adopt_grace_s=60.0)
+            began = await start(earlier, order, 60.0)
+        for note in ("begun", "trainer.json"):
+            (attempt.path / note).unlink()
+        async with worker(state) as (attempts, _runner):
+            (found,) = await attempts.find_again()
+            assert found.running
+            assert found.running.pid == began.pid
+            found.running.stop(0.0)
+            await found.running.release()
+    assert began._shim.child is not None
+    await asyncio.to_thread(began._shim.child.wait, 10)
 
 
 class HalfUpgraded(CommandTrainer):

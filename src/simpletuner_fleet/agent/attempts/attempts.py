@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.attempts.preparation import Preparation, blame_for, explain_start_failure
-from simpletuner_fleet.agent.attempts.retention import NOT_STORED, KeepLimits, tidy
+from simpletuner_fleet.agent.attempts.retention import NOT_STORED, KeepLimits, removed, tidy
 from simpletuner_fleet.agent.attempts.starts import Starts
 from simpletuner_fleet.agent.data.datasets import Datasets, FetchProgress
 from simpletuner_fleet.agent.guard import completion
@@ -333,16 +333,15 @@ class Attempts:
         left = []
         for attempt in self._state.attempts():
             offer = attempt.load_order()
-            if offer is None:
-                # Its group may have been made before its order was written.
-                await asyncio.to_thread(end_group, attempt.path)
-                continue
-            if attempt.retired:
+            if offer is None and not attempt.was_begun:
+                # The process before this one ended while it prepared it. It may be offered anew.
+                await asyncio.to_thread(removed, self._state, attempt.attempt_id)
+            elif offer is None or attempt.retired:
                 await asyncio.to_thread(end_group, attempt.path)
                 self._retire(attempt)  # again: the process before this one may have ended half-way
-                continue
-            self._folders[turn_of(offer)] = offer.attempt_id
-            left.append((attempt, offer))
+            else:
+                self._folders[turn_of(offer)] = offer.attempt_id
+                left.append((attempt, offer))
         # Side by side: a shim that does not answer would make the leases of the others run out.
         finding = (self._find_or_end(attempt, offer) for attempt, offer in left)
         attempts = [one for taken_up in await asyncio.gather(*finding) for one in taken_up]

@@ -59,12 +59,12 @@ def tidy(state: StateDir, limits: KeepLimits, in_use: Collection[str]) -> list[s
         if attempt.attempt_id not in in_use and may_go(attempt)
     ]
     chosen = choose(folders, limits, time.time())
-    gone = [name for name in chosen if _removed(state, name)]
+    gone = [name for name in chosen if removed(state, name)]
     left = sorted((one for one in folders if one.name not in chosen), key=lambda one: one.ended_at)
     for one in left:
         if not is_short(state, limits):
             break
-        if _removed(state, one.name):
+        if removed(state, one.name):
             gone.append(one.name)
     if gone:
         log.info("removed the folders of %d attempts that are stored or not wanted any more", len(gone))
@@ -92,7 +92,7 @@ def make_room(state: StateDir, limits: KeepLimits) -> None:
             trial.unlink(missing_ok=True)
 
 
-def _removed(state: StateDir, name: str) -> bool:
+def removed(state: StateDir, name: str) -> bool:
     """Removes a folder; one that cannot be removed keeps no other from it."""
     try:
         end_group(state.attempt(name).path)

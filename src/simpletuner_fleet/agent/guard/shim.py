@@ -257,11 +257,12 @@ class Shim:
         self.tell("started", pid=self.shown_pid)
 
     def listen_for_new_agent(self) -> None:
-        """Binds the socket by its bare name in the working folder: a Unix socket's path may have 107 bytes only."""
-        self.files.unlink("shim.sock")
+        """Binds the socket by its bare name in the working folder: a Unix socket's path may have 107 bytes only. It is
+        named once somebody listens: a new agent knows by it that this attempt was begun."""
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.listener.bind("shim.sock")
+        self.listener.bind(".shim.sock")
         self.listener.listen(4)
+        os.rename(".shim.sock", "shim.sock")
 
     def never_start(self) -> None:
         """Gives up the start: the agent was frozen after the acceptance, and the job may run elsewhere by now."""
