@@ -182,6 +182,9 @@ async def _check_gpus(settings: WorkerSettings, environment: dict[str, str], fin
         inventory = await probe.find()
     finally:
         await probe.close()
+    if not inventory.is_known:
+        findings.doubt("GPU", inventory.problem or inventory.source)
+        return
     gpus = select_gpus(inventory.gpus, settings.gpus)
     for gpu in gpus:
         findings.good(f"GPU {gpu.index}", f"{gpu.name}, {gpu.vram_gb:g} GB, {gpu.uuid}")

@@ -23,7 +23,7 @@ from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.departure import Departure
-from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, select_gpus
+from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, Inventory, chosen_gpus, reported_labels
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox, Phase
@@ -50,10 +50,12 @@ from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.trainer_options import tell_options
 from simpletuner_fleet.agent.wire import connecting
+from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.client.trust import Choices
+from simpletuner_fleet.core.worker_errors import NoSuchGpu
 from simpletuner_fleet.protocol.messages import Goodbye
 from simpletuner_fleet.trainers.environment import without_secrets
 from simpletuner_fleet.trainers.installed import tell, trainers_for, version_label
@@ -288,17 +290,16 @@ async def look_around(
     settings: WorkerSettings, state: StateDir, probe: GpuProbe, registry: Registry
 ) -> MachineFacts:
     inventory, trainers = await asyncio.gather(probe.find(), asyncio.to_thread(registry.available))
+    if not inventory.is_known and settings.nodes.are_several:
+        log.warning(
+            "waiting for the driver of the GPUs, without which this is no node: %s", inventory.problem
+        )
+        inventory = await probe.found()
     version = await asyncio.to_thread(version_label, registry)
     saving = await asyncio.to_thread(registry.that_save_on_request, trainers)
     validating = await asyncio.to_thread(registry.that_validate_on_request, trainers)
     tell(registry, named=settings.trainer_python is not None)
-    if inventory.problem:
-        log.warning("GPUs could not be detected: %s", inventory.problem)
-    gpus = select_gpus(inventory.gpus, settings.gpus)
-    if gpus:
-        log.info("found %d GPU(s): %s", len(gpus), ", ".join(gpu.name for gpu in gpus))
-    else:
-        log.info("no GPU was found: this worker takes only jobs that need none")
+    gpus = chosen_gpus(inventory, settings.gpus)
     return MachineFacts(
         name=settings.name,
         version=__version__,
@@ -308,7 +309,7 @@ async def look_around(
         trainers=tuple(trainers),
         saves_on_request=tuple(saving),
         validates_on_request=tuple(validating),
-        labels={**reported_labels(gpus), **version, **settings.labels},
+        labels={**reported_labels(gpus, known=inventory.is_known), **version, **settings.labels},
         tls=settings.tls.kind(settings.url),
         price_micros=settings.price_micros,
     )
@@ -331,7 +332,7 @@ async def _live(
         asyncio.create_task(stream_loop(agent, None if settings.persistent else GIVE_UP_CONNECTING_S)),
         asyncio.create_task(heartbeat_loop(agent)),
         asyncio.create_task(_deliver_once_known(agent)),
-        asyncio.create_task(_sample_loop(agent, probe)),
+        asyncio.create_task(_sample_loop(agent, probe, settings)),
         asyncio.create_task(_tidy_loop(agent, settings.keep)),
         asyncio.create_task(_finishing_loop(agent)),
         asyncio.create_task(_leave_loop(agent, settings)),
@@ -404,11 +405,34 @@ def _loop_ended(agent: Agent, task: asyncio.Task[None]) -> None:
         agent.depart(Departure("a loop of the agent failed", "E_PROCESS_CRASH"))
 
 
-async def _sample_loop(agent: Agent, probe: GpuProbe) -> None:
+async def _sample_loop(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> None:
     await agent.connected.wait()
+    if not probe.inventory.is_known:
+        await take_up_gpus(agent, settings, await probe.found())
     while probe.inventory.source == "nvml":
         await sample_once(agent, probe)
         await asyncio.sleep(agent.heartbeat_interval_s)
+
+
+async def take_up_gpus(agent: Agent, settings: WorkerSettings, inventory: Inventory) -> None:
+    """Registers GPUs that the driver did not tell of at the start."""
+    try:
+        gpus = chosen_gpus(inventory, settings.gpus)
+    except NoSuchGpu as error:
+        log.critical("%s", error.detail)
+        agent.depart(Departure(error.detail, "E_REFUSED"))
+        return
+    labels = {**agent.machine.labels, **reported_labels(gpus), **settings.labels}
+    agent.machine = replace(agent.machine, gpus=gpus, labels=labels)
+    agent.inbox.max_jobs = jobs_at_once(settings, len(gpus))
+    backoff = Backoff()
+    while True:
+        try:
+            await agent.register()
+            return
+        except (Unreachable, Refused) as error:
+            log.debug("the GPUs could not be told yet: %s", error)
+        await asyncio.sleep(backoff.next_s())
 
 
 async def _finishing_loop(agent: Agent) -> None:

@@ -28,11 +28,16 @@ log = logging.getLogger(__name__)
 INVENTORY_VARIABLE = "SIMPLETUNER_GPU_INVENTORY"
 NVML_CHILD = (sys.executable, "-I", str(Path(__file__).with_name("nvml_child.py")))
 PROBE_TIMEOUT_S = 20.0
+ANSWERS_WITHIN_S = 600.0
+"""Without its persistence mode a driver wakes each GPU anew: many of them take longer than a start may."""
+ASK_AGAIN_S = 60.0
 SAMPLE_TIMEOUT_S = 5.0
 KILL_TIMEOUT_S = 1.0
+NO_ANSWER = "the driver did not answer within {:g} s"
 MAX_DECLARED = 1024
 MAX_ANSWER_BYTES = 1 << 20
 CHILD_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "NVIDIA_VISIBLE_DEVICES")
+UNKNOWN = "unknown"
 A = TypeVar("A")
 _VENDOR_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "amd", "instinct", "apple", "graphics"})
 
@@ -40,9 +45,14 @@ _VENDOR_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "amd", "insti
 class Inventory(Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     source: str = "none"
-    """declared · nvml · mps · none"""
+    """declared · nvml · mps · none · unknown"""
     problem: str | None = None
     """Why GPUs that may be there are not listed."""
+
+    @property
+    def is_known(self) -> bool:
+        """Tells whether the driver has said which GPUs there are."""
+        return self.source != UNKNOWN
 
 
 class _DeclaredGpu(Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,17 +108,32 @@ class GpuProbe:
         self._child: asyncio.subprocess.Process | None = None
         self._killed = False
         self._asking = asyncio.Lock()
+        self._finding: asyncio.Task[Inventory] | None = None
         self.inventory = Inventory()
 
     async def find(self, timeout_s: float = PROBE_TIMEOUT_S) -> Inventory:
-        """Finds declared GPUs, else NVML's, else Apple's. Raises InventoryError for an unreadable declaration."""
+        """Finds declared GPUs, else NVML's, else Apple's. Raises InventoryError for an unreadable declaration.
+
+        A driver that does not answer in time is asked on, and `found` tells what it says then.
+        """
         declared = self._environment.get(INVENTORY_VARIABLE)
         if declared:
             self.inventory = Inventory(gpus=declared_gpus(declared), source="declared")
         else:
-            self.inventory = await self._ask_nvml(timeout_s)
+            self._finding = asyncio.create_task(self._ask_nvml())
+            await asyncio.wait({self._finding}, timeout=timeout_s)
+            self.inventory = self._finding.result() if self._finding.done() else _silent(timeout_s)
             if not self.inventory.gpus and (apple := _apple_gpu()):
                 self.inventory = Inventory(gpus=(apple,), source="mps")
+        return self.inventory
+
+    async def found(self) -> Inventory:
+        """Returns what there is once the driver has said it, however long that takes."""
+        while self._finding is not None and not self.inventory.is_known:
+            self.inventory = await asyncio.shield(self._finding)
+            if not self.inventory.is_known:
+                await asyncio.sleep(ASK_AGAIN_S)
+                self._finding = asyncio.create_task(self._ask_nvml())
         return self.inventory
 
     async def sample(self, timeout_s: float = SAMPLE_TIMEOUT_S) -> list[GpuSample]:
@@ -129,13 +154,16 @@ class GpuProbe:
         return [_sample_of(gpu, measured.get(gpu.uuid)) for gpu in self.inventory.gpus]
 
     async def close(self) -> None:
+        if self._finding is not None:
+            self._finding.cancel()
+            await asyncio.wait({self._finding}, timeout=KILL_TIMEOUT_S)
         await self._let_go()
 
-    async def _ask_nvml(self, timeout_s: float) -> Inventory:
+    async def _ask_nvml(self) -> Inventory:
         try:
-            answer = await self._ask(b"list", timeout_s, _NvmlAnswer)
+            answer = await self._ask(b"list", ANSWERS_WITHIN_S, _NvmlAnswer)
         except _NvmlSilent as error:
-            return Inventory(problem=f"NVML gave no answer: {error}")
+            return Inventory(source=UNKNOWN, problem=f"NVML gave no answer: {error}")
         if answer.error is not None:
             return Inventory(problem=None if answer.absent else f"NVML: {answer.error}")
         return Inventory(
@@ -151,7 +179,7 @@ class GpuProbe:
                     return msgspec.json.decode(await self._ask_child(question), type=answer)
             except TimeoutError:
                 await self._let_go()
-                raise _NvmlSilent(f"the driver did not answer within {timeout_s:g} s") from None
+                raise _NvmlSilent(NO_ANSWER.format(timeout_s)) from None
             except (OSError, ValueError) as error:  # ValueError: a line longer than any answer, or no answer
                 await self._let_go()
                 raise _NvmlSilent(str(error)) from None
@@ -201,6 +229,10 @@ class GpuProbe:
 
 class _NvmlSilent(Exception):
     """The driver could not be asked."""
+
+
+def _silent(timeout_s: float) -> Inventory:
+    return Inventory(source=UNKNOWN, problem=f"NVML gave no answer: {NO_ANSWER.format(timeout_s)}")
 
 
 def declared_gpus(declaration: str) -> tuple[Gpu, ...]:
@@ -263,13 +295,28 @@ def select_gpus(gpus: Sequence[Gpu], selection: str | None) -> tuple[Gpu, ...]:
     return tuple(chosen)
 
 
-def reported_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
+def chosen_gpus(inventory: Inventory, selection: str | None) -> tuple[Gpu, ...]:
+    """Returns the GPUs that this worker has, as far as they are known, and logs them. Raises NoSuchGpu."""
+    if inventory.problem:
+        log.warning("GPUs could not be detected: %s", inventory.problem)
+    if not inventory.is_known:
+        log.warning("this worker takes only jobs that need no GPU until the driver has answered")
+        return ()
+    gpus = select_gpus(inventory.gpus, selection)
+    if gpus:
+        log.info("found %d GPU(s): %s", len(gpus), ", ".join(gpu.name for gpu in gpus))
+    else:
+        log.info("no GPU was found: this worker takes only jobs that need none")
+    return gpus
+
+
+def reported_labels(gpus: Sequence[Gpu], *, known: bool = True) -> dict[str, str]:
     """Returns what this machine says of itself; an admin's labels go before these."""
     labels = {
         "hostname": socket.gethostname(),
         "os": platform.system().lower(),
         "arch": platform.machine().lower(),
-        "accelerator": gpus[0].accelerator_type if gpus else "cpu",
+        "accelerator": gpus[0].accelerator_type if gpus else "cpu" if known else UNKNOWN,
     }
     if gpus and (gpu_type := gpu_type_of(gpus[0].name)):
         labels["gpu_type"] = gpu_type

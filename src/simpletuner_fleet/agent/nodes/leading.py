@@ -27,6 +27,10 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
     secret: str | None = None
     secret_file: Path | None = None
 
+    @property
+    def are_several(self) -> bool:
+        return self.count > 1 or self.first is not None
+
 
 @asynccontextmanager
 async def other_nodes(

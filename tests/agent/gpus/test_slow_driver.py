@@ -1,0 +1,88 @@
+"""A driver that wakes many GPUs may take longer than a start."""
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from simpletuner_fleet.agent import program
+from simpletuner_fleet.agent.gpus import gpu_probe
+from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, chosen_gpus, reported_labels
+from simpletuner_fleet.agent.program import WorkerSettings
+from simpletuner_fleet.agent.state_dir import StateDir
+from simpletuner_fleet.protocol.messages import Register, Registered
+from tests.agent.answering import answering
+from tests.agent.attempts.test_attempts_left import agent_of, worker
+from tests.agent.gpus.test_gpu_probe import driver
+
+SLOW = """
+import json, os, sys, time
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+for line in sys.stdin:
+    print(json.dumps({"gpus": [{"index": 0, "uuid": "GPU-1", "name": "NVIDIA H200"}]}), flush=True)
+"""
+ANSWER = Registered(
+    worker_id="w_1",
+    name="w",
+    status="idle",
+    stream_url="/s",
+    heartbeat_interval_s=30.0,
+    heartbeat_timeout_s=120.0,
+    keep=[],
+)
+
+
+def settings(gpus: str) -> WorkerSettings:
+    return WorkerSettings(url="", token=None, token_file=None, name="w", persistent=True, gpus=gpus)
+
+
+async def test_gpus_are_taken_up_as_soon_as_the_driver_tells_of_them(tmp_path: Path) -> None:
+    awake, told = tmp_path / "awake", list[Register]()
+    probe = GpuProbe({}, [*driver(tmp_path, SLOW), str(awake)])
+    inventory = await probe.find(0.1)
+    assert (inventory.source, inventory.gpus) == ("unknown", ())
+    assert inventory.problem == "NVML gave no answer: the driver did not answer within 0.1 s"
+    assert chosen_gpus(inventory, "0") == ()
+    assert reported_labels((), known=inventory.is_known)["accelerator"] == "unknown"
+    awake.touch()
+    statuses: Iterator[HTTPStatus] = iter([HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.OK])
+    with StateDir.open(tmp_path / "worker") as state:
+        async with (
+            answering(
+                lambda: (next(statuses), msgspec.to_builtins(ANSWER)),
+                lambda body: told.append(msgspec.json.decode(body, type=Register)),
+            ) as client,
+            worker(state) as (attempts, _runner),
+        ):
+            agent = agent_of(state, attempts, client)
+            await program.take_up_gpus(agent, settings("0"), await probe.found())
+            await agent.drop_work()
+    await probe.close()
+    assert [gpu.uuid for gpu in told[-1].gpus or []] == ["GPU-1"]
+    assert told[-1].labels["accelerator"] == "cuda"
+    assert told[-1].max_jobs == 1
+
+
+async def test_a_worker_leaves_where_the_driver_has_none_of_its_gpus_after_all(tmp_path: Path) -> None:
+    with StateDir.open(tmp_path / "worker") as state:
+        async with worker(state) as (attempts, _runner):
+            agent = agent_of(state, attempts)
+            await program.take_up_gpus(agent, settings("0"), gpu_probe.Inventory())
+            assert "no such GPU" in (await agent.departure).reason
+
+
+async def test_a_driver_that_could_not_be_asked_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_probe, "ASK_AGAIN_S", 0.01)
+    awake = tmp_path / "awake"
+    dies_first = (
+        "import os, sys\nif not os.path.exists(sys.argv[1]):\n    open(sys.argv[1], 'w'); sys.exit(1)\n"
+    )
+    probe = GpuProbe({}, [*driver(tmp_path, dies_first + SLOW), str(awake)])
+    assert not (await probe.find()).is_known
+    assert [gpu.uuid for gpu in (await probe.found()).gpus] == ["GPU-1"]
+    await probe.close()
