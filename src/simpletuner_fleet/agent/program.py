@@ -294,7 +294,7 @@ async def look_around(
         log.warning(
             "waiting for the driver of the GPUs, without which this is no node: %s", inventory.problem
         )
-        inventory = await probe.found()
+        inventory = await probe.answered()
     version = await asyncio.to_thread(version_label, registry)
     saving = await asyncio.to_thread(registry.that_save_on_request, trainers)
     validating = await asyncio.to_thread(registry.that_validate_on_request, trainers)
@@ -408,7 +408,7 @@ def _loop_ended(agent: Agent, task: asyncio.Task[None]) -> None:
 async def _sample_loop(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> None:
     await agent.connected.wait()
     if not probe.inventory.is_known:
-        await take_up_gpus(agent, settings, await probe.found())
+        await take_up_gpus(agent, settings, await probe.answered())
     while probe.inventory.source == "nvml":
         await sample_once(agent, probe)
         await asyncio.sleep(agent.heartbeat_interval_s)

@@ -283,8 +283,8 @@ async def test_a_gpu_that_the_orchestrator_takes_for_free_is_withheld_while_some
             await until(lambda: not agent.inbox.held)
             await agent.heartbeat()
             await agent.drop_work()
-    told = [(len(one.attempts or ()), [(gpu.uuid, gpu.healthy) for gpu in one.gpus]) for one in heard]
-    assert told == [(1, [("GPU-1", False)]), (0, [("GPU-1", True)])]
+    samples = [(len(one.attempts or ()), [(gpu.uuid, gpu.healthy) for gpu in one.gpus]) for one in heard]
+    assert samples == [(1, [("GPU-1", False)]), (0, [("GPU-1", True)])]
 
 
 async def test_a_folder_whose_order_was_never_written_does_not_stay(tmp_path: Path) -> None:
@@ -309,11 +309,11 @@ async def test_an_attempt_that_a_full_disk_kept_from_being_noted_as_begun_is_tak
         for note in ("begun", "trainer.json"):
             (attempt.path / note).unlink()
         async with worker(state) as (attempts, _runner):
-            (found,) = await attempts.find_again()
-            assert found.running
-            assert found.running.pid == began.pid
-            found.running.stop(0.0)
-            await found.running.release()
+            (attempt_found,) = await attempts.find_again()
+            assert attempt_found.running
+            assert attempt_found.running.pid == began.pid
+            attempt_found.running.stop(0.0)
+            await attempt_found.running.release()
     assert began._shim.child is not None
     await asyncio.to_thread(began._shim.child.wait, 10)
 

@@ -40,7 +40,7 @@ def settings(gpus: str) -> WorkerSettings:
 
 
 async def test_gpus_are_taken_up_as_soon_as_the_driver_tells_of_them(tmp_path: Path) -> None:
-    awake, told = tmp_path / "awake", list[Register]()
+    awake, registrations = tmp_path / "awake", list[Register]()
     probe = GpuProbe({}, [*driver(tmp_path, SLOW), str(awake)])
     inventory = await probe.find(0.1)
     assert (inventory.source, inventory.gpus) == ("unknown", ())
@@ -53,17 +53,17 @@ async def test_gpus_are_taken_up_as_soon_as_the_driver_tells_of_them(tmp_path: P
         async with (
             answering(
                 lambda: (next(statuses), msgspec.to_builtins(ANSWER)),
-                lambda body: told.append(msgspec.json.decode(body, type=Register)),
+                lambda body: registrations.append(msgspec.json.decode(body, type=Register)),
             ) as client,
             worker(state) as (attempts, _runner),
         ):
             agent = agent_of(state, attempts, client)
-            await program.take_up_gpus(agent, settings("0"), await probe.found())
+            await program.take_up_gpus(agent, settings("0"), await probe.answered())
             await agent.drop_work()
     await probe.close()
-    assert [gpu.uuid for gpu in told[-1].gpus or []] == ["GPU-1"]
-    assert told[-1].labels["accelerator"] == "cuda"
-    assert told[-1].max_jobs == 1
+    assert [gpu.uuid for gpu in registrations[-1].gpus or []] == ["GPU-1"]
+    assert registrations[-1].labels["accelerator"] == "cuda"
+    assert registrations[-1].max_jobs == 1
 
 
 async def test_a_worker_leaves_where_the_driver_has_none_of_its_gpus_after_all(tmp_path: Path) -> None:
@@ -84,5 +84,5 @@ async def test_a_driver_that_could_not_be_asked_is_asked_again(
     )
     probe = GpuProbe({}, [*driver(tmp_path, dies_first + SLOW), str(awake)])
     assert not (await probe.find()).is_known
-    assert [gpu.uuid for gpu in (await probe.found()).gpus] == ["GPU-1"]
+    assert [gpu.uuid for gpu in (await probe.answered()).gpus] == ["GPU-1"]
     await probe.close()

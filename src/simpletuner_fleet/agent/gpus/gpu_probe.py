@@ -114,7 +114,7 @@ class GpuProbe:
     async def find(self, timeout_s: float = PROBE_TIMEOUT_S) -> Inventory:
         """Finds declared GPUs, else NVML's, else Apple's. Raises InventoryError for an unreadable declaration.
 
-        A driver that does not answer in time is asked on, and `found` tells what it says then.
+        A driver that does not answer in time is asked on, and `answered` returns what it says then.
         """
         declared = self._environment.get(INVENTORY_VARIABLE)
         if declared:
@@ -127,7 +127,7 @@ class GpuProbe:
                 self.inventory = Inventory(gpus=(apple,), source="mps")
         return self.inventory
 
-    async def found(self) -> Inventory:
+    async def answered(self) -> Inventory:
         """Returns what there is once the driver has said it, however long that takes."""
         while self._finding is not None and not self.inventory.is_known:
             self.inventory = await asyncio.shield(self._finding)
