@@ -8,6 +8,7 @@ import pytest
 
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.errors import DigestMismatch
+from simpletuner_fleet.storage.uploads import unfinished
 from simpletuner_fleet.storage.uploads.content import other_parts_bytes, put_part
 from simpletuner_fleet.storage.uploads.datasets import DatasetUploads
 from simpletuner_fleet.storage.uploads.unfinished import LOOKED_UP_FOR_S, UnfinishedParts
@@ -79,3 +80,21 @@ async def test_what_changes_while_it_is_looked_up_is_looked_up_again() -> None:
     blobs.held.set()
     assert await looking == 0
     assert await parts.bytes_beside("data-uploads/u_1", "") == 4
+
+
+async def test_what_is_remembered_of_all_owners_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unfinished, "PARTS_REMEMBERED", 10)
+    blobs = CountedLooks()
+    known = UnfinishedParts(blobs, lambda: 1000.0)
+    for folder, parts in (("few", 3), ("some", 5), ("many", 20)):
+        for number in range(parts):
+            await blobs.put_part(f"{folder}/{number}", 0, b"four")
+    for _ in range(2):
+        assert await known.bytes_beside("few", "0") == 8
+        assert await known.bytes_beside("some", "0") == 16
+    assert blobs.looks == 2
+    for _ in range(2):
+        assert await known.bytes_beside("many", "0") == 76
+    assert blobs.looks == 4
+    assert await known.bytes_beside("few", "0") == 8
+    assert blobs.looks == 5

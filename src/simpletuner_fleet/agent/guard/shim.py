@@ -259,6 +259,7 @@ class Shim:
     def listen_for_new_agent(self) -> None:
         """Binds the socket by its bare name in the working folder: a Unix socket's path may have 107 bytes only. It is
         named once somebody listens: a new agent knows by it that this attempt was begun."""
+        self.files.unlink(".shim.sock")
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(".shim.sock")
         self.listener.listen(4)

@@ -1,6 +1,5 @@
 """Counts the bytes of uploads under way: they are looked up once in a while for each owner, and followed meanwhile."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -10,7 +9,8 @@ from simpletuner_fleet.ports import Blobs
 
 LOOKED_UP_FOR_S = 60.0
 """Also what nobody noted, as of a request that ended between two others of the same part, is known by then."""
-OWNERS_REMEMBERED = 256
+PARTS_REMEMBERED = 200_000
+"""Of all owners: one with more is looked at for each of their files, and nobody fills the server's memory."""
 
 
 class KnownParts(Struct):
@@ -19,6 +19,8 @@ class KnownParts(Struct):
     sizes: dict[str, int]
     total: int
     at: float
+    weight: int
+    """What it counts for among all that is remembered."""
 
 
 class UnfinishedParts:
@@ -30,7 +32,8 @@ class UnfinishedParts:
     def __init__(self, blobs: Blobs, now: Callable[[], float]) -> None:
         self._blobs = blobs
         self._now = now
-        self._known: OrderedDict[str, KnownParts] = OrderedDict()
+        self._known: dict[str, KnownParts] = {}
+        self._remembered = 0
         self._looking = KeyedLocks()
         self._changed: dict[str, bool] = {}
         """Of the folders that are looked up just now, whether they have changed since that began."""
@@ -54,20 +57,29 @@ class UnfinishedParts:
 
     def forget(self, folder: str) -> None:
         """Forgets what it knows: it is not certain what has become of a part."""
-        self._known.pop(folder, None)
+        self._drop(folder)
         if folder in self._changed:
             self._changed[folder] = True
 
     async def _look_up(self, folder: str) -> KnownParts:
-        self._known.pop(folder, None)
+        self._drop(folder)
         self._changed[folder] = False
         try:
             at, sizes = self._now(), await self._blobs.part_sizes(folder)
         finally:
             changed = self._changed.pop(folder)
-        known = KnownParts(sizes, sum(sizes.values()), at)
+        known = KnownParts(sizes, sum(sizes.values()), at, 1 + len(sizes))
         if not changed:
-            self._known[folder] = known
-            if len(self._known) > OWNERS_REMEMBERED:
-                self._known.popitem(last=False)
+            self._remember(folder, known)
         return known
+
+    def _remember(self, folder: str, known: KnownParts) -> None:
+        self._known[folder] = known
+        self._remembered += known.weight
+        while self._remembered > PARTS_REMEMBERED:
+            self._drop(next(iter(self._known)))
+
+    def _drop(self, folder: str) -> None:
+        known = self._known.pop(folder, None)
+        if known is not None:
+            self._remembered -= known.weight
