@@ -1,12 +1,15 @@
 """Answers that are cut, refused or late, and sessions that end: what the page then says is so."""
 
 import asyncio
+import json
 import re
-from importlib.resources import files
+from typing import Any
 
+import pytest
 from playwright.async_api import FilePayload, Page, Route, expect
 
 from simpletuner_fleet.http.access.sessions import COOKIE
+from simpletuner_fleet.web.frame.assets import ASSETS
 from tests.e2e.proxy import Proxy
 from tests.http.data_kit import push
 from tests.web.browser import visit
@@ -15,7 +18,8 @@ from tests.web.fleet import PEOPLE
 from tests.web.machines import PASSWORD
 from tests.web.stage import Behind, Stage
 
-LIVE_WORKER = (files("simpletuner_fleet.web") / "static/js/frame/live-worker.js").read_text(encoding="utf-8")
+LIVE_WORKER = f"import({json.dumps(ASSETS.url('js/frame/live-worker.js'))})"
+"""Runs it in the page itself, where its clock can be turned."""
 READY = 'event: ready\ndata: {"type": "ready", "at": "2026-01-01T00:00:00Z"}\n\n'
 QUIET_MS, LOOKED_S = 36_000, 12
 ASK_SOMETHING = "fetch(location.href).then((answer) => answer.text())"
@@ -27,8 +31,48 @@ NOTE_COPIES = """() => { window.copies = []; document.addEventListener("copy", (
 WITHOUT_SHARED_WORKERS = "delete window.SharedWorker"
 """What a worker of a page asks for can be waited for."""
 MARK, MARKED = "window.notLoadedAgain = true", "window.notLoadedAgain === true"
+FORBIDDEN: dict[str, Any] = {
+    "status": 403,
+    "content_type": "application/problem+json",
+    "body": json.dumps(
+        {"title": "Not for you.", "status": 403, "code": "forbidden", "detail": "Viewers read no logs."}
+    ),
+}
+BUSY: dict[str, Any] = {
+    "status": 429,
+    "content_type": "application/problem+json",
+    "body": json.dumps({"title": "Too much.", "status": 429, "code": "too_many_requests", "detail": "Wait."}),
+}
+BAD_GATEWAY: dict[str, Any] = {"status": 502, "content_type": "text/html", "body": "<h1>Bad gateway</h1>"}
 HEARS_READY = """() => { window.ready = new Promise((done) => document.addEventListener(
   "fleet", ({ detail }) => { if (detail.type === "ready") setTimeout(done, 1500); })) }"""
+
+
+async def log_out(stage: Stage) -> None:
+    """Ends the administrator's session, as from another tab."""
+    async with stage.running.as_user(None) as client:
+        headers = {"origin": stage.url, "cookie": f"{COOKIE}={stage.sessions['admin']}"}
+        (await client.post("/api/logout", json={}, headers=headers)).raise_for_status()
+
+
+class Refusals:
+    """Answers requests for one address, and counts them."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.asked = 0
+        self._answer = answer
+
+    async def refuse(self, route: Route) -> None:
+        self.asked += 1
+        await route.fulfill(**self._answer)
+
+    async def within(self, page: Page, seconds: int) -> int:
+        """Returns how often it is asked for while the page's clock goes on by so many seconds."""
+        before = self.asked
+        for _ in range(seconds):
+            await page.clock.run_for(1_000)
+            await page.evaluate(ASK_SOMETHING)
+        return self.asked - before
 
 
 async def create_token(page: Page, name: str) -> None:
@@ -53,7 +97,7 @@ async def test_a_stream_that_is_slow_to_open_is_waited_for(stage: Stage, page_as
     await page.goto("/login")
     await page.route("**/api/events", answer_the_first)
     async with page.expect_event("requestfinished", lambda request: request.url.endswith("/api/events")):
-        await page.evaluate(f"(() => {{ {LIVE_WORKER} }})()")
+        await page.evaluate(LIVE_WORKER)
     await page.clock.run_for(QUIET_MS)
     before = len(asked)
     for _ in range(LOOKED_S):
@@ -62,13 +106,87 @@ async def test_a_stream_that_is_slow_to_open_is_waited_for(stage: Stage, page_as
     assert 1 <= len(asked) - before <= LOOKED_S // 4 + 1, "a server has some seconds to answer"
 
 
+async def live_worker_meets(page: Page, answer: dict[str, Any]) -> Refusals:
+    refusals = Refusals(answer)
+    await page.clock.install()
+    await page.goto("/login")
+    await page.route("**/api/events", refusals.refuse)
+    async with page.expect_event("requestfinished", lambda request: request.url.endswith("/api/events")):
+        await page.evaluate(LIVE_WORKER)
+    return refusals
+
+
+async def test_events_that_are_refused_are_not_asked_for_again(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "nobody")
+    page_as.watch(page).expect("403")
+    refusals = await live_worker_meets(page, FORBIDDEN)
+    await refusals.within(page, 60)
+    assert refusals.asked <= 2, "once as a stream, and once for the reason"
+
+
+@pytest.mark.parametrize("answer", [BAD_GATEWAY, BUSY], ids=["bad gateway", "busy"])
+async def test_events_that_fail_for_other_reasons_are_asked_for_less_and_less_often(
+    stage: Stage, page_as: Pages, answer: dict[str, Any]
+) -> None:
+    page = await page_as(stage, "nobody")
+    page_as.watch(page).expect(str(answer["status"]))
+    refusals = await live_worker_meets(page, answer)
+    at_first, later = [await refusals.within(page, 30) for _ in range(2)]
+    assert 4 <= at_first <= 12, "each time as a stream and for the reason"
+    assert 2 <= later <= 8
+
+
+async def test_a_page_says_in_its_language_why_nothing_is_told_to_it(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "admin", language="pt-BR")
+    page_as.watch(page).expect("401")
+    await visit(page, "/admin/workers/create")
+    await page.locator("#name").fill("nova")
+    await log_out(stage)
+    banner = page.locator("#stale")
+    await expect(banner).to_contain_text("As atualizações ao vivo foram recusadas: Sua sessão terminou.")
+    await expect(page.locator("#live")).to_have_text("Não está ao vivo")
+
+
+async def test_a_log_that_is_refused_says_why_and_is_not_asked_for_again(
+    stage: Stage, page_as: Pages
+) -> None:
+    await stage.machine()
+    work = await stage.begin()
+    page = await page_as(stage, "admin")
+    page_as.watch(page).expect("403")
+    refusals = Refusals(FORBIDDEN)
+    await page.clock.install()
+    await page.route("**/logs?*follow=true*", refusals.refuse)
+    await visit(page, f"/jobs/{work.job_id}/logs")
+    await expect(page.locator("[data-log-refused]")).to_have_text(
+        "This log is not followed: Not for you. Viewers read no logs."
+    )
+    await refusals.within(page, 60)
+    assert refusals.asked <= 2, "once as a stream, and once for the reason"
+
+
+async def test_a_log_that_fails_for_other_reasons_is_asked_for_less_and_less_often(
+    stage: Stage, page_as: Pages
+) -> None:
+    await stage.machine()
+    work = await stage.begin()
+    page = await page_as(stage, "admin")
+    page_as.watch(page).expect("502")
+    refusals = Refusals(BAD_GATEWAY)
+    await page.clock.install()
+    await page.route("**/logs?*follow=true*", refusals.refuse)
+    await visit(page, f"/jobs/{work.job_id}/logs")
+    at_first, later = [await refusals.within(page, 30) for _ in range(2)]
+    assert 4 <= at_first <= 12, "each time as a stream and for the reason"
+    assert 2 <= later <= 8
+    await expect(page.locator("[data-log-refused]")).to_be_hidden()
+
+
 async def test_a_page_whose_session_has_ended_leads_to_the_log_in(stage: Stage, page_as: Pages) -> None:
     page = await page_as(stage, "admin")
     page_as.watch(page).expect("401")
     await visit(page, "/admin/workers")
-    async with stage.running.as_user(None) as client:
-        headers = {"origin": stage.url, "cookie": f"{COOKIE}={stage.sessions['admin']}"}
-        (await client.post("/api/logout", json={}, headers=headers)).raise_for_status()
+    await log_out(stage)
     await page.wait_for_url(re.compile(r"/login\?next="))
 
 
@@ -107,12 +225,12 @@ async def test_who_logs_in_again_elsewhere_goes_on_with_what_they_typed(stage: S
     await visit(page, "/admin/workers/create")
     await page.get_by_label("Name", exact=True).fill("nova")
     await page.evaluate(HEARS_READY)
-    async with page.expect_response("**/api/whoami"), stage.running.as_user(None) as client:
-        headers = {"origin": stage.url, "cookie": f"{COOKIE}={stage.sessions['admin']}"}
-        (await client.post("/api/logout", json={}, headers=headers)).raise_for_status()
+    await log_out(stage)
+    await expect(page.locator("#stale")).to_contain_text("Your session has ended.")
     again = await stage.crew.log_in("admin", PEOPLE["admin"])
     session = {"name": COOKIE, "value": again, "url": stage.url}
     await page.context.add_cookies([session])  # type: ignore[list-item]
+    await page.evaluate("dispatchEvent(new Event('focus'))")
     await page.evaluate("() => window.ready")
     await page.evaluate(MARK)
     await page.get_by_label("Name", exact=True).blur()

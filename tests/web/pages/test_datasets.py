@@ -189,6 +189,7 @@ async def test_what_cannot_be_uploaded_is_said_at_the_file(
     async def refuse(route: Route) -> None:
         problem = {
             "title": "Invalid",
+            "code": "invalid",
             "detail": "A path holds printable characters and no backslash.",
             "errors": [{"path": "$.files[1].path", "detail": "…"}],
         }

@@ -8,6 +8,7 @@
 import { leave, refresh } from "../frame/live.js";
 import { ofCaller } from "./caller.js";
 import { eachEdited, maySave, saved } from "./edits.js";
+import { inOurFormat, said } from "./refusals.js";
 import { toast } from "./toast.js";
 import { t } from "./words.js";
 
@@ -51,7 +52,7 @@ export async function call(method, path, body) {
   }
   if (answer.status === 401 && !path.startsWith("/api/login")) location.assign(loginAddress());
   // What is not in our own format comes from something in between, and has no words for people.
-  if (!answer.ok) throw told?.title ? told : { title: t("The server refused."), detail: String(answer.status) };
+  if (!answer.ok) throw inOurFormat(told) ? told : { title: t("The server refused."), detail: String(answer.status) };
   keys.delete(request);
   return told;
 }
@@ -245,7 +246,7 @@ async function act(element, body) {
     if (leaves) leave(false);
     if (!(problem && problem.title)) throw problem;
     if (place && !closed.aborted) showProblem(place, problem);
-    else toast([problem.title, problem.detail].filter(Boolean).join(" "), true);
+    else toast(said(problem), true);
     if (element.matches("form") && !closed.aborted) mark(element, problem);
   } finally {
     // Until the next page is here this one can still be pressed, and would do once more what is done.

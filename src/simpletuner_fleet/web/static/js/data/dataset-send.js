@@ -2,6 +2,7 @@
 import { hex, Sha256 } from "./sha256.js";
 import { canonical } from "./dataset-manifest.js";
 import { ofCaller } from "../common/caller.js";
+import { inOurFormat } from "../common/refusals.js";
 import { t } from "../common/words.js";
 
 const PART_BYTES = 16 * 1024 * 1024;
@@ -33,7 +34,7 @@ async function once(method, path, body, signal) {
     return null;
   }
   const told = (answer.headers.get("content-type") || "").includes("json") ? await answer.json().catch(() => null) : null;
-  if (told === null || answer.status === 429 || FOR_A_MOMENT.includes(told.code)) return null;
+  if (told === null || (!answer.ok && !inOurFormat(told)) || answer.status === 429 || FOR_A_MOMENT.includes(told.code)) return null;
   if (!answer.ok) throw told;
   return told;
 }

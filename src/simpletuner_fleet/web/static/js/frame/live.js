@@ -3,6 +3,7 @@
 import { heard, now } from "./clock.js";
 import { clockTime } from "../common/format.js";
 import { caller } from "../common/caller.js";
+import { said } from "../common/refusals.js";
 import { patch } from "./progress.js";
 import { t } from "../common/words.js";
 
@@ -11,8 +12,8 @@ const SETTLE_MS = 1000;
 // A server that is slow to answer is asked less often: so many times as long as its last answer took, and no longer than this.
 const PACE = 10;
 const PACED_MS = 15000;
-// A refusal counts as an answer that took this long.
-const REFUSED_MS = 300;
+// After a look that failed the next is this far away, and twice as far after each that follows.
+const FAILED_MS = 2000;
 // Not everything that a page shows is told of as it changes: a page that was long without news looks by itself.
 const QUIET_MS = 60000;
 const PROGRESS_MS = 5000;
@@ -28,6 +29,8 @@ const OUR_PROBLEM = "data-problem-page";
 let paused = false;
 let leaving = false;
 let state = "connecting";
+// Why there is no stream, where the server has refused it.
+let order = null;
 let fresh = now();
 // The newest event when the server began to make this page; null once the stream has taken over, MISSED once there was none.
 const MISSED = -1;
@@ -41,6 +44,7 @@ let timer = null;
 let fetching = null;
 let begun = 0;
 let took = 0;
+let failed = 0;
 let later = null;
 const progress = new Map();
 
@@ -50,14 +54,16 @@ function show() {
     button.dataset.state = shown;
     button.setAttribute("aria-pressed", String(paused));
     button.querySelector(".said").textContent = shown === "live" ? t("Live") : shown === "paused" ? t("Paused")
-      : shown === "lost" ? t("Not live") : t("Connecting…");
+      : shown === "lost" || shown === "refused" ? t("Not live") : t("Connecting…");
     button.title = paused ? t("Updates are paused. Click to resume.") : t("Click to pause updates.");
   }
-  const stale = state === "lost";
+  const stale = state === "lost" || state === "refused";
   document.body.classList.toggle("stale", stale);
   if (banner) {
     banner.hidden = !stale;
-    if (stale) banner.textContent = t("Live updates are interrupted. Showing data from %(time)s. Reconnecting.", { time: clockTime(fresh) });
+    const time = clockTime(fresh);
+    if (state === "lost") banner.textContent = t("Live updates are interrupted. Showing data from %(time)s. Reconnecting.", { time });
+    if (state === "refused") banner.textContent = t("Live updates were refused: %(why)s Showing data from %(time)s.", { why: said(order), time });
   }
 }
 
@@ -132,28 +138,30 @@ async function fetchRegions() {
     if (answer.redirected || answer.status === 401) return reloadUnlessBusy();
     const text = await answer.text();
     if (GONE.includes(answer.status) && text.includes(OUR_PROBLEM) && !leaving) return reloadUnlessBusy();
-    if (!answer.ok) {
-      took = Math.max(took, REFUSED_MS);
-      dirty = true;
-      return;
-    }
+    if (!answer.ok) return fail();
     took = Date.now() - begun;
+    failed = 0;
     if (!isOurs(text)) return reloadUnlessBusy();
     const page = new DOMParser().parseFromString(text, "text/html");
     await swapAll(text, page);
     fresh = now();
     document.dispatchEvent(new CustomEvent("refreshed", { detail: { page } }));
   } catch (error) {
-    if (error.name !== "AbortError") dirty = true;
+    if (error.name !== "AbortError") fail();
   } finally {
     fetching = null;
     if (dirty) soon();
   }
 }
 
+function fail() {
+  failed = Math.max(FAILED_MS, Math.min(PACED_MS, 2 * failed));
+  dirty = true;
+}
+
 function soon() {
   if (timer || fetching) return;
-  const settled = Math.max(SETTLE_MS, Math.min(PACED_MS, PACE * took));
+  const settled = Math.max(SETTLE_MS, failed, Math.min(PACED_MS, PACE * took));
   const wait = Math.max(SOON_MS, settled - (Date.now() - begun));
   timer = setTimeout(() => {
     timer = null;
@@ -196,7 +204,12 @@ export function leave(yes) {
   } else if (!yes && dirty) soon();
 }
 
+export function isLive() {
+  return !document.hidden && !paused && state === "live";
+}
+
 export function refresh() {
+  if (another) return reloadUnlessBusy();
   dirty = true;
   if (!fetching) fetchRegions();
 }
@@ -214,10 +227,13 @@ function catchUp({ state: told, newest }) {
 function listen(message) {
   if (message.kind === "state") {
     catchUp(message);
-    const back = message.state === "live" && state === "lost";
-    state = message.state;
+    const back = message.state === "live" && (state === "lost" || state === "refused");
+    [state, order] = [message.state, message.order];
     if (state === "lost") fetching?.abort();
     if (back) {
+      failed = 0;
+      clearTimeout(timer);
+      timer = null;
       dirty = true;
       soon();
     }
@@ -267,13 +283,22 @@ setInterval(() => {
   soon();
 }, QUIET_MS / 4);
 
+// What was refused, or waits for its next try, is asked for at once.
+function whenSomebodyIsBack(back) {
+  const isWanted = () => !document.hidden && (state === "lost" || state === "refused");
+  for (const [place, event] of [[document, "visibilitychange"], [window, "focus"], [window, "online"]]) {
+    place.addEventListener(event, () => { if (isWanted()) back(); });
+  }
+}
+
 function connect() {
   const script = document.body.dataset.liveWorker;
   if (!button || !script) return;
   addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
   if ("SharedWorker" in window) {
-    const worker = new SharedWorker(script, { name: "simpletuner-live" });
+    const worker = new SharedWorker(script, { name: "simpletuner-live", type: "module" });
     worker.port.onmessage = (event) => listen(event.data);
+    whenSomebodyIsBack(() => worker.port.postMessage("back"));
     addEventListener("pagehide", () => worker.port.postMessage("bye"));
     return;
   }
@@ -284,11 +309,12 @@ function connect() {
       worker = null;
       shows ??= MISSED;
     } else if (!worker) {
-      worker = new Worker(script);
+      worker = new Worker(script, { type: "module" });
       worker.onmessage = (event) => listen(event.data);
     }
   };
   document.addEventListener("visibilitychange", follow);
+  whenSomebodyIsBack(() => worker?.postMessage("back"));
   follow();
 }
 

@@ -1,6 +1,7 @@
 // Curves of several runs, one chart for each number and one line for each run.
 import { Panels } from "../charts/chart-panels.js";
 import { Curves } from "../charts/curves.js";
+import { said } from "../common/refusals.js";
 
 const AGAIN_MS = 3000;
 const FIRST = /loss/i;
@@ -29,7 +30,7 @@ if (place && told) {
       panels.show();
     } catch (problem) {
       if (!problem?.title) throw problem;
-      panels.refused([problem.title, problem.detail].filter(Boolean).join(" "));
+      panels.refused(said(problem));
     }
     place.dataset.ready = "true";
   };

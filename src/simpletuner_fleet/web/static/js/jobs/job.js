@@ -2,6 +2,7 @@
 import { call } from "../common/actions.js";
 import { Panels, together } from "../charts/chart-panels.js";
 import { Curves } from "../charts/curves.js";
+import { said } from "../common/refusals.js";
 import { t } from "../common/words.js";
 
 const AGAIN_MS = 3000;
@@ -59,7 +60,7 @@ async function look(curves, panels) {
     if (await curves.follow() || place.dataset.ready !== "true") panels.show();
   } catch (problem) {
     if (!problem?.title) throw problem;
-    panels.refused([problem.title, problem.detail].filter(Boolean).join(" "));
+    panels.refused(said(problem));
   }
   place.dataset.ready = "true";
 }

@@ -3,13 +3,13 @@ import { call } from "../common/actions.js";
 import { get, put } from "../common/kept.js";
 import { copied } from "../frame/copy.js";
 import { LogLines } from "./log-lines.js";
+import { orderOf, Pauses, said } from "../common/refusals.js";
 import { toast } from "../common/toast.js";
 import { t, tn } from "../common/words.js";
 
 const PAGE_LINES = 1000;
 const NEAR_PX = 60;
 const DRAW_EVERY_MS = 250;
-const AGAIN_MS = 2000;
 const MOST_MATCHES = 1000;
 const ERROR_MARK = "Traceback (most recent call last)";
 
@@ -24,6 +24,7 @@ function LogViewer(place) {
   const search = { matches: [], at: -1, done: true, text: "", turn: 0 };
   const ui = build();
   const lines = new LogLines(ui.box);
+  const pauses = new Pauses();
   let top = 0;
   // Which part of which log is wanted, counted, and which one is on screen: an answer that comes after another part was
   // asked for is not drawn.
@@ -61,6 +62,7 @@ function LogViewer(place) {
     lines.clear();
     state.size = told.size;
     state.ended = told.ended;
+    refused("");
     ui.gap.hidden = !told.gap_bytes;
     if (told.gap_bytes) ui.gap.textContent = t("%(n)s bytes are missing in the middle: the log exceeded its size limit.", { n: told.gap_bytes });
     ui.raw.href = address({});
@@ -138,7 +140,9 @@ function LogViewer(place) {
     if (state.source || document.hidden || lines.cutAtEnd || drawn !== wanted) return;
     const waiting = [];
     let drawing = false;
-    const source = state.source = new EventSource(address({ follow: "true", offset: String(state.end) }));
+    const followed = address({ follow: "true", offset: String(state.end) });
+    const source = state.source = new EventSource(followed);
+    source.onopen = () => { pauses.holds(); refused(""); };
     source.addEventListener("log", (event) => {
       waiting.push(JSON.parse(event.data));
       if (drawing) return;
@@ -156,14 +160,27 @@ function LogViewer(place) {
       empty();
       guarded(goOn)();
     });
-    // A browser connects again by itself after a cut, and not after a refusal.
     source.onerror = () => {
-      if (source !== state.source || source.readyState !== EventSource.CLOSED) return;
+      if (source !== state.source) return;
+      const wasRefused = source.readyState === EventSource.CLOSED;
       if (waiting.length) draw(waiting.splice(0));
       stopFollowing();
-      const { attempt, rank } = state;
-      setTimeout(() => { if (attempt === state.attempt && rank === state.rank && !state.ended) follow(); }, AGAIN_MS);
+      goOnFollowing(wasRefused ? followed : null);
     };
+  }
+
+  // A browser would connect again by itself after a cut, as often as it likes, and not after a refusal.
+  async function goOnFollowing(refusedAddress) {
+    const mine = wanted;
+    const order = refusedAddress ? await orderOf(refusedAddress) : null;
+    if (mine !== wanted) return;
+    if (order) refused(t("This log is not followed: %(why)s", { why: said(order) }));
+    else setTimeout(() => { if (mine === wanted && !state.ended) follow(); }, pauses.take());
+  }
+
+  function refused(why) {
+    ui.refused.textContent = why;
+    ui.refused.hidden = !why;
   }
 
   function draw(pieces) {
@@ -261,7 +278,7 @@ function LogViewer(place) {
         await action(...given);
       } catch (problem) {
         if (!problem?.title) throw problem;
-        toast([problem.title, problem.detail].filter(Boolean).join(" "), true);
+        toast(said(problem), true);
       }
     };
   }
@@ -269,7 +286,7 @@ function LogViewer(place) {
   function build() {
     place.replaceChildren(document.getElementById("log-template").content.cloneNode(true));
     const pick = (name) => place.querySelector(`[data-log-${name}]`);
-    const found = Object.fromEntries(["attempt", "rank", "search", "regex", "count", "previous", "next", "error", "wrap", "times", "follow", "aloud", "copy", "raw", "scroll", "box", "jump", "gap", "said"].map((name) => [name, pick(name)]));
+    const found = Object.fromEntries(["attempt", "rank", "search", "regex", "count", "previous", "next", "error", "wrap", "times", "follow", "aloud", "copy", "raw", "scroll", "box", "jump", "gap", "refused", "said"].map((name) => [name, pick(name)]));
     offer(found.attempt, attempts);
     return found;
   }

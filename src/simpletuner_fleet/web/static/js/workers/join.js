@@ -1,5 +1,5 @@
 // A worker's token, shown once with the commands that carry it, and the box below that shows the machine come in.
-import { refresh } from "../frame/live.js";
+import { isLive, refresh } from "../frame/live.js";
 
 const WAITING_MS = 4000;
 const place = document.getElementById("commands");
@@ -52,5 +52,5 @@ place.addEventListener("keydown", (event) => {
 
 // What fails without a word, such as a wrong fingerprint, makes no event: while somebody waits, it is looked for.
 setInterval(() => {
-  if (document.querySelector("[data-waiting]") && !document.hidden) refresh();
+  if (document.querySelector("[data-waiting]") && isLive()) refresh();
 }, WAITING_MS);

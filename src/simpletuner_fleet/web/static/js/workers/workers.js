@@ -1,13 +1,10 @@
 // What changes with every heartbeat: ages and memory are asked for apart, for they are small and the page is not.
 import { call } from "../common/actions.js";
-import { refresh } from "../frame/live.js";
+import { isOrder } from "../common/refusals.js";
+import { isLive, refresh } from "../frame/live.js";
 
 const PULSE_MS = 15000;
 const REFRESH_MS = 30000;
-
-function live() {
-  return !document.hidden && document.getElementById("live")?.dataset.state === "live";
-}
 
 function show(place, pulse) {
   const time = place.querySelector("time");
@@ -16,11 +13,12 @@ function show(place, pulse) {
 
 async function pulse() {
   const places = [...document.querySelectorAll("[data-pulse] [data-heard]:not(details:not([open]) *)")];
-  if (!live() || !places.length) return;
+  if (!isLive() || !places.length) return;
   let told;
   try {
     told = (await call("GET", `/api/admin/pulses?ids=${places.map((place) => place.dataset.heard).join(",")}`)).workers;
-  } catch {
+  } catch (problem) {
+    if (isOrder(problem)) clearInterval(pulses);
     return;
   }
   for (const place of places) show(place, told[place.dataset.heard]);
@@ -31,5 +29,5 @@ async function pulse() {
   }
 }
 
-setInterval(pulse, PULSE_MS);
-if (document.querySelector("[data-refresh]")) setInterval(() => live() && refresh(), REFRESH_MS);
+const pulses = setInterval(pulse, PULSE_MS);
+if (document.querySelector("[data-refresh]")) setInterval(() => isLive() && refresh(), REFRESH_MS);
