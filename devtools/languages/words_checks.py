@@ -14,6 +14,11 @@ PLACEHOLDER = re.compile(r"%\((\w+)\)([-#0 +]?\d*(?:\.\d+)?[a-zA-Z])|%(.?)")
 MARKS = frozenset(PYTHON_MARKS) - {"text", "plural", "gettext"}
 COUNT = "n"
 PUT_TOGETHER = (ast.JoinedStr, ast.BinOp, ast.Call)
+SAYING = frozenset({"print", "tell", "warn", "say", "hint", "note", "fail", "usage", "ValueError"})
+"""What commands tell people with."""
+FOR_PROGRAMS = ("cli/mcp/*.py", "client/calls/*.py")
+TWO_WORDS = re.compile(r"[A-Za-z]{2,}[,:]? [a-z]{2,}")
+COMMAND = re.compile(r"(simpletuner|systemctl|journalctl|pip) |--")
 UNREAD_WITHIN_A_STRING = (*PUT_TOGETHER, ast.Constant)
 
 
@@ -94,6 +99,30 @@ def unreadable_marks(source: Path) -> Iterator[str]:
                 unread = UNREAD_WITHIN_A_STRING if id(node) in within else PUT_TOGETHER
                 if any(isinstance(arg, unread) for arg in texts):
                     yield f"{path.relative_to(source)}:{node.lineno}"
+
+
+def english_alone(source: Path) -> Iterator[str]:
+    """Yields where a command says a sentence to people that is not marked, and so is English in every language."""
+    for path in sorted((*source.glob("cli/**/*.py"), *source.glob("client/**/*.py"))):
+        if any(path.match(pattern) for pattern in FOR_PROGRAMS):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in SAYING:
+                yield from (
+                    f"{path.relative_to(source)}:{arg.lineno}: {words}"
+                    for arg in node.args
+                    if TWO_WORDS.search(words := _own_words(arg)) and not COMMAND.match(words.strip())
+                )
+
+
+def _own_words(node: ast.expr) -> str:
+    """Returns the text that stands in the code itself, and '' for what comes from elsewhere."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=pieces):
+            return "".join(_own_words(piece) or "…" for piece in pieces)
+    return ""
 
 
 def _messages(catalogue: Catalog) -> list[Any]:

@@ -9,6 +9,7 @@ from simpletuner_fleet.cli.frame.output import Column, Output
 from simpletuner_fleet.cli.nouns.people import usage
 from simpletuner_fleet.client import connection, credentials
 from simpletuner_fleet.client.credentials import Login, SavedLogins
+from simpletuner_fleet.client.troubles import Trouble, format_trouble
 from simpletuner_fleet.languages import LANGUAGES, _, speak, translator
 from tests.cli.conftest import Answer, FakeServer, Run
 
@@ -66,6 +67,29 @@ def test_problems_of_the_server_are_told_in_the_readers_language(ask: Run, serve
     result = ask("jobs", "set-priority", "j_9", "5")
     assert result.code == ExitCode.NOT_FOUND
     assert "ジョブ j_9 はありません。" in result.err
+
+
+@pytest.mark.usefixtures("in_japanese")
+def test_warnings_about_trust_are_told_in_the_readers_language(run: Run, server: FakeServer) -> None:
+    address = server.url.replace("http", "https")
+    result = run("jobs", "list", "--url", address, "--ssl-no-verify")
+    assert "警告: --ssl-no-verify" in result.err
+    assert "WARNING" not in result.err
+
+
+@pytest.mark.usefixtures("in_japanese")
+def test_the_form_of_a_rule_is_told_in_the_readers_language(run: Run) -> None:
+    result = run("sign-in", "change", "corp", "--role", "lead")
+    assert result.code == ExitCode.USAGE
+    assert "ROLE=GROUP" in result.err
+    assert "not of the form" not in result.err
+
+
+@pytest.mark.usefixtures("in_japanese")
+def test_what_the_core_says_of_a_machine_is_told_in_the_readers_language() -> None:
+    said = format_trouble(Trouble("x", "There is no job j_9.", ("Try again.",), "not_found", 3))
+    assert "ジョブ j_9 はありません。" in said
+    assert "Try again." not in said
 
 
 @pytest.mark.parametrize("flags", [["--json"], ["-o", "jsonl"], ["-o", "name"]])

@@ -91,6 +91,10 @@ def test_no_sentence_is_put_together_at_run_time() -> None:
     assert list(words_checks.unreadable_marks(words.SOURCE)) == []
 
 
+def test_commands_say_nothing_that_is_english_in_every_language() -> None:
+    assert list(words_checks.english_alone(words.SOURCE)) == []
+
+
 def test_hindi_says_in_hindi_what_hindi_has_a_word_for() -> None:
     """States, approvals and quotas were Hindi in labels and English in the sentences beside them."""
     said_in_english = [

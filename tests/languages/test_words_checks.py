@@ -70,3 +70,18 @@ def test_a_sentence_put_together_at_run_time_is_found(tmp_path: Path) -> None:
         'f"{_(TABLE[code])}"\nf"{_(\'Hello\')}"\n'
     )
     assert list(words_checks.unreadable_marks(tmp_path)) == ["page.py:2", "page.py:3", "page.py:6"]
+
+
+def test_sentences_that_are_english_alone_are_found(tmp_path: Path) -> None:
+    (tmp_path / "cli").mkdir()
+    (tmp_path / "cli" / "noun.py").write_text(
+        'out.say(_("the job is gone"))\n'
+        'warn(f"{host} can read the token")\n'
+        'print("simpletuner jobs list")\n'
+        'raise ValueError("not of this form")\n',
+        encoding="utf-8",
+    )
+    assert list(words_checks.english_alone(tmp_path)) == [
+        "cli/noun.py:2: … can read the token",
+        "cli/noun.py:4: not of this form",
+    ]

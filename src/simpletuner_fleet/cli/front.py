@@ -27,8 +27,13 @@ def main() -> int:
 
         return fleet()
     if words and words[0] in TRAINERS_TOO and sys.stderr.isatty():
+        from simpletuner_fleet.languages import _, speak
+
+        speak()
+        fleets = f"{ALWAYS} {words[0]}"
         print(
-            f"note: this is the trainer's own command; the fleet's is: {ALWAYS} {words[0]}", file=sys.stderr
+            _("note: this is the trainer's own command; the fleet's is: %(command)s", command=fleets),
+            file=sys.stderr,
         )
     return int(trainer.load()() or 0)
 

@@ -119,12 +119,12 @@ class _Finder(NamedTuple):
         try:
             return row.parse(raw)
         except ValueError as error:
-            quoted = "" if row.secret else f", got '{raw if isinstance(raw, str) else ','.join(raw)}'"
+            given = raw if isinstance(raw, str) else ",".join(raw)
             raise usage(
                 _("%(name)s has an invalid value (%(where)s)", name=row.name, where=source.where)
                 if source.rank == Rank.FILE
                 else _("%(where)s has an invalid value", where=source.where),
-                f"{error}{quoted}",
+                str(error) if row.secret else _("%(why)s, got '%(value)s'", why=error, value=given),
                 _("correct it, or leave it out")
                 if self.group == "client"
                 else f"simpletuner {self.group} --help",

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from simpletuner_fleet.client.trust import TrustError
-from simpletuner_fleet.languages import N_, _
+from simpletuner_fleet.languages import N_, _, current
+from simpletuner_fleet.languages.details import detail_text
 
 FAILED, USAGE, NOT_FOUND, AUTH, CONFLICT = 1, 2, 3, 4, 5
 UNREACHABLE, TIMEOUT, JOB_FAILED, CANNOT_PLACE, TLS, NO_ACCELERATOR, INTERRUPTED = 6, 7, 8, 9, 10, 11, 130
@@ -269,11 +270,16 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def format_trouble(trouble: Trouble, *, in_log: bool = False) -> str:
-    """Formats what, why, next and code for printing; in a log without "error:", as the worker keeps trying."""
-    first, *more = trouble.next or ("simpletuner doctor",)
+    """Formats what, why, next and code for printing; in a log without "error:", as the worker keeps trying.
+
+    What the server or the core has said comes in English, and is translated here.
+    """
+    words = current()
+    why = detail_text(words, trouble.why)
+    first, *more = (detail_text(words, step) for step in trouble.next or ("simpletuner doctor",))
     lines = [
         trouble.what if in_log else _("error: %(what)s", what=trouble.what),
-        _("  why:  %(why)s", why=trouble.why),
+        _("  why:  %(why)s", why=why),
         _("  next: %(step)s", step=first),
     ]
     lines += [f"        {step}" for step in more]

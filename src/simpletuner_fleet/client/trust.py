@@ -79,8 +79,11 @@ def context_for(
         return _private(choices.ca_cert)
     if choices.no_verify:
         warn(
-            f"WARNING: --ssl-no-verify: anyone between here and {target.hostname} can read the token and "
-            "change the jobs. Use --ssl-fingerprint instead."
+            _(
+                "WARNING: --ssl-no-verify: anyone between here and %(host)s can read the token and change the jobs. "
+                "Use --ssl-fingerprint instead.",
+                host=target.hostname,
+            )
         )
         return _unverified()
     return ssl.create_default_context()
@@ -122,8 +125,11 @@ def _check_plain(target: SplitResult, choices: Choices, warn: Warn) -> None:
             "E_PLAIN_HTTP",
         )
     warn(
-        f"WARNING: --plain-http: the token and the jobs travel unencrypted to {target.netloc}, for anyone on the "
-        "network to read."
+        _(
+            "WARNING: --plain-http: the token and the jobs travel unencrypted to %(netloc)s, for anyone on the "
+            "network to read.",
+            netloc=target.netloc,
+        )
     )
 
 
@@ -159,10 +165,12 @@ def _pinned(target: SplitResult, pin: str, timeout_s: float) -> ssl.SSLContext:
     for authority in authorities:
         if fingerprint_of(authority) == pin:
             return _trusting_only(authority)
-    fingerprints = ", its CA ".join(fingerprint_of(certificate) for certificate in (leaf, *authorities))
+    shown = fingerprint_of(leaf)
+    for authority in authorities:
+        shown = _("%(shown)s, its CA %(fingerprint)s", shown=shown, fingerprint=fingerprint_of(authority))
     raise TrustError(
         _("the certificate of %(netloc)s does not match the pinned one", netloc=target.netloc),
-        _("expected %(pin)s, the server shows %(shown)s", pin=pin, shown=fingerprints),
+        _("expected %(pin)s, the server shows %(shown)s", pin=pin, shown=shown),
         _(
             "compare it with the fingerprint the server printed at startup; if the server was set up "
             "again, use the new one. If not, someone may be intercepting the connection: no token was "

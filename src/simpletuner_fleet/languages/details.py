@@ -92,6 +92,8 @@ OF_DELIVERIES = (
     N_("Its address is not a URL."),
     N_("Its certificate is not trusted: %(reason)s."),
     N_("No connection: %(reason)s."),
+    N_("it does not say why"),
+    N_("it ends with status %(status)s"),
     N_("Its name cannot be resolved."),
     N_("Its address lies in a private network; the server's owner may allow that with --notify-network."),
     N_("Without TLS only networks named by --notify-network are called."),

@@ -15,6 +15,7 @@ from simpletuner_fleet.client.connection import LOCAL_WORKER_PROBLEM, local_serv
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.engine.memory.setting_documents import unreadable_documents
 from simpletuner_fleet.languages import _, current, spoken_number
+from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.ports.direct import DirectBlobs
 from simpletuner_fleet.store.integrity import stored_settings, unreadable_rows
 from simpletuner_fleet.store.sqlite_file import WAL_RESET_WARNING, sqlite_warning
@@ -66,7 +67,10 @@ def data_folder(folder: Path) -> Iterator[CheckFinding]:
     if problem.is_file():
         yield bad(
             _("local worker"),
-            _("it stays off: %(reason)s", reason=problem.read_text(errors="replace").strip()),
+            _(
+                "it stays off: %(reason)s",
+                reason=detail_text(current(), problem.read_text(errors="replace").strip()),
+            ),
             _("fix that and restart the server, or start it with --no-local"),
         )
 

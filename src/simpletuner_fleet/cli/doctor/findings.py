@@ -3,6 +3,9 @@
 from enum import StrEnum
 from typing import NamedTuple
 
+from simpletuner_fleet.languages import current
+from simpletuner_fleet.languages.details import detail_text
+
 
 class FindingMark(StrEnum):
     GOOD = "✓"
@@ -26,4 +29,6 @@ def doubt(about: str, what: str, fix: str) -> CheckFinding:
 
 
 def bad(about: str, what: str, fix: str) -> CheckFinding:
-    return CheckFinding(FindingMark.BAD, about, what, fix)
+    """Returns what is wrong; what an error of the core says is translated."""
+    words = current()
+    return CheckFinding(FindingMark.BAD, about, detail_text(words, what), detail_text(words, fix))

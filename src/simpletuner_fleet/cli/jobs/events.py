@@ -31,7 +31,10 @@ def show(args: argparse.Namespace) -> int:
 def notes_beside(api: Api, job_id: str) -> list[str]:
     """Returns the newest notes of a job's workers, one line each."""
     notes = api.get(f"/api/jobs/{segment(job_id)}/events")["notes"]
-    return [clean(f"note, attempt {note['attempt']}: {note['text']}") for note in notes[-MOST_NOTES_BESIDE:]]
+    return [
+        clean(_("note, attempt %(attempt)s: %(text)s", attempt=note["attempt"], text=note["text"]))
+        for note in notes[-MOST_NOTES_BESIDE:]
+    ]
 
 
 def _event(event: dict[str, Any]) -> dict[str, Any]:

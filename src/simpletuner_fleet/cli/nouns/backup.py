@@ -21,8 +21,7 @@ from simpletuner_fleet.client.private_files import write_private_bytes
 from simpletuner_fleet.client.troubles import Trouble
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.people.revocations import BackupMoment, Revocation, Withdrawn, withdrawn_since
-from simpletuner_fleet.languages import _, current
-from simpletuner_fleet.languages.details import detail_text
+from simpletuner_fleet.languages import _
 from simpletuner_fleet.orchestrator.after_restore import RestoreNote
 from simpletuner_fleet.orchestrator.people.accounts import KEY_SETTING
 from simpletuner_fleet.storage.shared_journal import read_shared_journal
@@ -273,10 +272,8 @@ def _reported(outcome: str) -> Iterator[None]:
     try:
         yield
     except FleetError as error:
-        why, following = detail_text(current(), error.detail), detail_text(current(), error.next or "")
-        raise CliError(
-            Trouble(outcome, why, (following,) if following else (), error.code, ExitCode.FAILED)
-        ) from None
+        following = (error.next,) if error.next else ()
+        raise CliError(Trouble(outcome, error.detail, following, error.code, ExitCode.FAILED)) from None
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise fail(

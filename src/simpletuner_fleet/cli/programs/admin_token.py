@@ -20,7 +20,7 @@ def stored_admin_token(data_dir: Path, from_setting: str | None) -> tuple[str, s
         token = RandomIds(os.urandom(tokens.SECRET_BYTES)).token(tokens.API)
     check_admin_token(token, str(path))
     write_private(path, token)
-    return token, f"{path} (from SIMPLETUNER_ADMIN_TOKEN)" if from_setting else str(path)
+    return token, _("%(path)s (from SIMPLETUNER_ADMIN_TOKEN)", path=path) if from_setting else str(path)
 
 
 def check_admin_token(token: str, where: str) -> None:

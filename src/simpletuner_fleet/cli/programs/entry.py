@@ -116,7 +116,9 @@ def _check_worker(args: argparse.Namespace) -> None:
         )
     if os.environ.get(resolve_settings.HIDDEN_TOKEN) and sys.stderr.isatty():
         print(
-            "note: --worker-token was taken off the command line, where other users could see it; "
-            "--worker-token-file or SIMPLETUNER_WORKER_TOKEN never put it there",
+            _(
+                "note: --worker-token was taken off the command line, where other users could see it; "
+                "--worker-token-file or SIMPLETUNER_WORKER_TOKEN never put it there"
+            ),
             file=sys.stderr,
         )

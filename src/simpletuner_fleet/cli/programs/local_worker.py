@@ -11,6 +11,7 @@ from pathlib import Path
 
 from simpletuner_fleet.cli.programs.service_unit import FINAL
 from simpletuner_fleet.client.connection import LOCAL_WORKER_PROBLEM
+from simpletuner_fleet.languages import ENGLISH
 from simpletuner_fleet.settings.worker import WORKER
 
 log = logging.getLogger(__name__)
@@ -109,6 +110,9 @@ class LocalWorker:
         return await process.wait()
 
     async def _started(self, *more: str, stderr: int | None = None) -> asyncio.subprocess.Process:
+        environment = environment_of(os.environ, self._data_dir)
+        if stderr is not None:  # it is read here, by its English words
+            environment["SIMPLETUNER_LANG"] = ENGLISH
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -116,7 +120,7 @@ class LocalWorker:
             "worker",
             *self._arguments,
             *more,
-            env=environment_of(os.environ, self._data_dir),
+            env=environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=None if stderr is None else asyncio.subprocess.DEVNULL,
             stderr=stderr,

@@ -210,9 +210,7 @@ class Api:
         try:
             with self.stream(path, query, read_timeout_s=CONTENT_TIMEOUT_S) as answer:
                 if not answer.headers.get("content-type", "").startswith(kind):
-                    raise self._foreign(
-                        f"{answer.headers.get('content-type', 'something')} instead of {kind}"
-                    )
+                    raise self._of_another_kind(answer, kind)
                 return answer.read()
         except httpx2.TransportError as error:
             raise CliError(of_connection_error(error, self.where.url)) from None
@@ -237,9 +235,11 @@ class Api:
         try:
             return answer.json()
         except (ValueError, RecursionError):
-            raise self._foreign(
-                answer.headers.get("content-type", "something") + " instead of JSON"
-            ) from None
+            raise self._of_another_kind(answer, "JSON") from None
+
+    def _of_another_kind(self, answer: httpx2.Response, expected: str) -> CliError:
+        kind = answer.headers.get("content-type") or _("something")
+        return self._foreign(_("%(kind)s instead of %(expected)s", kind=kind, expected=expected))
 
     def _unreadable(self) -> CliError:
         return self._foreign(_("something that cannot be unpacked"))

@@ -14,6 +14,7 @@ from simpletuner_fleet.client.calls.caller import TIMEOUT_S, RouteCaller
 from simpletuner_fleet.client.connection import ConnectionSettings, authorization
 from simpletuner_fleet.client.errors import unreachable
 from simpletuner_fleet.client.trust import TrustError, Warn, context_for
+from simpletuner_fleet.languages import _
 
 Answered = TypeVar("Answered")
 USER_AGENT = f"simpletuner-client/{__version__}"
@@ -128,7 +129,9 @@ def unpacking() -> Iterator[None]:
     try:
         yield
     except httpx2.DecodingError as error:
-        raise httpx2.RemoteProtocolError(f"the answer cannot be unpacked: {error}") from error
+        raise httpx2.RemoteProtocolError(
+            _("the answer cannot be unpacked: %(error)s", error=error)
+        ) from error
 
 
 def warn_user(text: str) -> None:

@@ -153,7 +153,7 @@ class Downloader:
         except (httpx2.TransportError, httpx2.InvalidURL):
             # The server itself brings the rest. What the storage said is not repeated: it may hold the link.
             self._straight = False
-            raise httpx2.ReadError("the storage cannot be read from here") from None
+            raise httpx2.ReadError(_("the storage cannot be read from here")) from None
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def _body(answer: httpx2.Response, file: RemoteFile, at: int) -> Iterator[bytes]
         if left <= 0:
             return
     if left:
-        raise httpx2.ReadError("the answer ended early")
+        raise httpx2.ReadError(_("the answer ended early"))
 
 
 class VerifyingReader:

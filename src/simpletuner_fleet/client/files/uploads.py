@@ -20,7 +20,7 @@ from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S, FileApi
 from simpletuner_fleet.client.troubles import NOT_FOUND
 from simpletuner_fleet.core.configs.datasets import canonical, id_of
 from simpletuner_fleet.core.training.checkpoint import FileEntry, path_complaint
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import N_, _
 from simpletuner_fleet.protocol.uploads import PART_BYTES
 
 ASKED_AT_ONCE = 5_000
@@ -29,7 +29,7 @@ PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 ROUNDS = 3
 PIECE_BYTES = 1024 * 1024
 OBJECTS = "/api/data/objects"
-KEEPS_NOTHING = "what is sent there is answered, and does not arrive"
+KEEPS_NOTHING = N_("what is sent there is answered, and does not arrive")
 TRAINERS_INDEX = re.compile(r"aspect_ratio_bucket_(indices|metadata)(_.*)?\.json")
 """What SimpleTuner writes beside pictures: full paths of this machine, which are of no use on another one."""
 
@@ -211,7 +211,9 @@ class Sender:
             if reached > before:
                 pauses = iter(PAUSES_S)
             else:
-                self._pause(next(pauses, None), unreachable(httpx2.WriteError(KEEPS_NOTHING), self._api.url))
+                self._pause(
+                    next(pauses, None), unreachable(httpx2.WriteError(_(KEEPS_NOTHING)), self._api.url)
+                )
 
     def _pause(self, pause_s: float | None, error: ClientError) -> None:
         if pause_s is None:

@@ -1,6 +1,7 @@
 """Declares the `simpletuner sign-in` commands and their options."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, OneOf, Verb, argument, repeated, switch
+from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values
 
 PROVIDER = argument("provider", metavar="NAME", help="Small letters, digits and '-'")
@@ -10,7 +11,7 @@ def rule(text: str) -> tuple[str, str]:
     """Reads ROLE=GROUP; a group may have further '=' in it."""
     role, between, group = text.partition("=")
     if not between or not role.strip() or not group.strip():
-        raise ValueError(f"'{text}' is not of the form ROLE=GROUP")
+        raise ValueError(_("'%(text)s' is not of the form ROLE=GROUP", text=text))
     return role.strip(), group.strip()
 
 
@@ -18,7 +19,12 @@ def team_rule(text: str) -> tuple[str, str]:
     place, group = rule(text)
     team, _, role = place.rpartition(":")
     if not team or role not in ("lead", "member", "viewer"):
-        raise ValueError(f"'{text}' is not of the form TEAM:ROLE=GROUP, with the role lead, member or viewer")
+        raise ValueError(
+            _(
+                "'%(text)s' is not of the form TEAM:ROLE=GROUP, with the role lead, member or viewer",
+                text=text,
+            )
+        )
     return place, group
 
 
