@@ -39,3 +39,18 @@ def test_senseless_hours_are_refused_before_anybody_is_asked(ask: Run, server: F
     for hours in ("-1", "nan", "inf", "many"):
         assert ask("approvals", "add-rule", "x", f"--hours-over={hours}").code == 2, hours
     assert server.asked("POST", RULES) == []
+
+
+def test_a_rule_without_a_condition_is_said_to_hold_for_every_job(ask: Run, server: FakeServer) -> None:
+    server.on("POST", RULES, {**RULE, "gpus_over": None})
+    made = ask("approvals", "add-rule", "large")
+    assert "every job that is submitted from now on needs an approval" in made.err
+    assert "every job" in made.out
+    server.on("POST", RULES, {**RULE, "gpus_over": 0})
+    made = ask("approvals", "add-rule", "large", "--gpus-over", "0")
+    assert "gpus_over=0" in made.out
+    assert "every job" not in made.out + made.err
+
+
+def test_the_help_says_for_which_jobs_a_rule_without_a_condition_holds(run: Run) -> None:
+    assert "where nothing is, every job" in " ".join(run("approvals", "--help").out.split())

@@ -40,7 +40,7 @@ APPROVALS = Noun(
         Verb("rules", "List the rules about which jobs need an approval"),
         Verb(
             "add-rule",
-            "Set a rule: a job needs an approval where all that is named is so",
+            "Set a rule: a job needs an approval where all that is named is so; where nothing is, every job",
             (argument("name", metavar="NAME"), *RULE),
         ),
         Verb(

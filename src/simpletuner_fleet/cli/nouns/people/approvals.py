@@ -23,8 +23,17 @@ def _votes(approval: dict[str, Any]) -> str:
     return "; ".join(said)
 
 
+def _named(rule: dict[str, Any]) -> list[str]:
+    # 0 is a condition, and equal to False.
+    return [
+        f"{name}={rule[name]}"
+        for name in CONDITIONS
+        if rule.get(name) not in (None, "") and rule[name] is not False
+    ]
+
+
 def _conditions(rule: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={rule[name]}" for name in CONDITIONS if rule.get(name) not in (None, "", False))
+    return ", ".join(_named(rule)) or _("every job")
 
 
 LIST = (
@@ -82,7 +91,7 @@ def rules(args: argparse.Namespace) -> int:
 
 def add_rule(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        Output(args).item(api.post(RULES, _asked(args)), RULE)
+        _show(Output(args), api.post(RULES, _asked(args)))
     return ExitCode.OK
 
 
@@ -108,8 +117,14 @@ def change_rule(args: argparse.Namespace) -> int:
         if asked.get("by", "people") != "people":
             known["people"] = []
         kept = {name: value for name, value in known.items() if name != "id" and name not in args.without}
-        Output(args).item(api.put(f"{RULES}/{segment(args.rule)}", {**kept, **asked}), RULE)
+        _show(Output(args), api.put(f"{RULES}/{segment(args.rule)}", {**kept, **asked}))
     return ExitCode.OK
+
+
+def _show(out: Output, rule: dict[str, Any]) -> None:
+    out.item(rule, RULE)
+    if not _named(rule):
+        out.say(_("the rule has no condition: every job that is submitted from now on needs an approval"))
 
 
 def _asked(args: argparse.Namespace) -> dict[str, Any]:

@@ -105,7 +105,10 @@ class NoteBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class RuleBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Describes an approval rule. A job needs an approval where it meets every condition that is named."""
+    """Describes an approval rule. A job needs an approval where it meets every condition that is named.
+
+    Where none is, every job does.
+    """
 
     name: Name
     gpus_over: Count | None = None
