@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -172,3 +173,21 @@ def test_tls_is_found_pinned_and_refused(tmp_path: Path) -> None:
         assert machine.run("whoami", **elsewhere).code == 0
     finally:
         machine.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "listing"),
+    [
+        (("pools", "get", "none"), "simpletuner pools list"),
+        (("machines", "get", "m_none"), "simpletuner machines list"),
+        (("tokens", "revoke", "none"), "simpletuner tokens list"),
+        (("jobs", "artifacts", "j_none"), "simpletuner jobs list"),
+    ],
+    ids=lambda one: one[0] if isinstance(one, tuple) else "",
+)
+def test_what_is_not_there_is_looked_for_in_the_list_of_its_kind(
+    machine: Machine, words: tuple[str, ...], listing: str
+) -> None:
+    done = machine.run(*words)
+    assert done.code == ExitCode.NOT_FOUND
+    assert re.findall(r"simpletuner \w+ list", done.err) == [listing]

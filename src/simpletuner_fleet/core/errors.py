@@ -191,6 +191,32 @@ class NotFound(FleetError):
     code = "not_found"
 
 
+def no_such_job(job_id: str) -> NotFound:
+    return NotFound(f"There is no job {job_id}.", next_step="See them with 'simpletuner jobs list'.")
+
+
+def no_such_worker(worker_id: str) -> NotFound:
+    return NotFound(f"There is no worker {worker_id}.", next_step="See them with 'simpletuner workers list'.")
+
+
+def no_such_user(user_id: str) -> NotFound:
+    return NotFound(f"There is no user {user_id}.", next_step="See them with 'simpletuner users list'.")
+
+
+def no_such_token(token_id: str) -> NotFound:
+    return NotFound(f"There is no token {token_id}.", next_step="See them with 'simpletuner tokens list'.")
+
+
+def no_such_pool(name: str) -> NotFound:
+    return NotFound(f"There is no pool {name}.", next_step="See them with 'simpletuner pools list'.")
+
+
+def no_such_machine(machine_id: str) -> NotFound:
+    return NotFound(
+        f"There is no machine {machine_id}.", next_step="See them with 'simpletuner machines list'."
+    )
+
+
 class LinkUsed(NotFound):
     """This link has been used, has expired, or is not valid."""
 

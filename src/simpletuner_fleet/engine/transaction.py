@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import NotFound, UnreadableRow
+from simpletuner_fleet.core.errors import NotFound, UnreadableRow, no_such_job, no_such_worker
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Turn
@@ -126,7 +126,7 @@ class Transaction:
             return self._jobs[job_id]
         job = self.tx.job(job_id)
         if job is None:
-            raise NotFound(f"There is no job {job_id}.")
+            raise no_such_job(job_id)
         self._jobs[job_id] = job
         return job
 
@@ -159,7 +159,7 @@ class Transaction:
     def worker(self, worker_id: str) -> Worker:
         worker = self._workers.get(worker_id) or self.tx.worker(worker_id)
         if worker is None:
-            raise NotFound(f"There is no worker {worker_id}.")
+            raise no_such_worker(worker_id)
         self._workers[worker_id] = worker
         return worker
 

@@ -165,7 +165,7 @@ OF_SIGN_IN = (
     N_("The provider does not know the scopes %(scopes)s."),
     N_("Leave them out, or add them at the provider."),
     N_("It knows every scope that is asked for."),
-    N_("None of its %(count)s keys fits the ways in which it signs."),
+    N_("Keys that it publishes: %(count)s. None fits the ways in which it signs."),
     N_("The provider must publish a key for %(signatures)s."),
     N_("%(count)s of its keys can be used."),
     N_("It knows this client, and leads people back to this address."),

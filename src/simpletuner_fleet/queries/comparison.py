@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.configs.bundle_diff import BundleComparison, compare_bundles
-from simpletuner_fleet.core.errors import Invalid, NotFound
+from simpletuner_fleet.core.errors import Invalid, no_such_job
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import JobFilter, View
@@ -58,5 +58,5 @@ def _comparison(runs: list[SeenJob], stored: list[bytes]) -> Comparison:
 def _job(view: View, job_id: str) -> Job:
     job = view.job(job_id)
     if job is None:
-        raise NotFound(f"There is no job {job_id}.")
+        raise no_such_job(job_id)
     return job

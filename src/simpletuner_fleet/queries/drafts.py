@@ -5,7 +5,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.configs.datasets import Dataset
-from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.errors import no_such_job
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.core.restoring import HANDS_OFF
@@ -124,7 +124,7 @@ async def story_of(fleet: Fleet, name: str) -> ConfigStory:
 def _of_job(view: View, job_id: str) -> Draft:
     job = view.job(job_id)
     if job is None:
-        raise NotFound(f"There is no job {job_id}.")
+        raise no_such_job(job_id)
     return Draft(
         name=job.config_name,
         version=job.config_version or None,

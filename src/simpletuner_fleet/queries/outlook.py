@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.errors import no_such_job
 from simpletuner_fleet.core.jobs.job import Hold, JobState
 from simpletuner_fleet.core.jobs.states import AT_WORK
 from simpletuner_fleet.core.placement.forecast import (
@@ -54,7 +54,7 @@ async def outlook(fleet: Fleet, job_id: str) -> JobOutlook:
 def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> JobOutlook:
     job = view.job(job_id)
     if job is None:
-        raise NotFound(f"There is no job {job_id}.")
+        raise no_such_job(job_id)
     if job.state is not JobState.QUEUED or job.hold is not Hold.NONE:
         return JobOutlook()
     held = held_until(unrestricted(view))

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import Whole
-from simpletuner_fleet.core.errors import Invalid, NotFound
+from simpletuner_fleet.core.errors import Invalid, no_such_job, no_such_worker
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.jobs.states import WAITING as WAITING
 from simpletuner_fleet.core.money.costs import JobCost, cost_of
@@ -129,7 +129,7 @@ async def one_worker(fleet: Fleet, worker_id: str) -> SeenWorker:
     def look(view: View) -> SeenWorker:
         worker = view.worker(worker_id)
         if worker is None:
-            raise NotFound(f"There is no worker {worker_id}.")
+            raise no_such_worker(worker_id)
         held = view.live_attempts_of_worker(worker_id)
         return SeenWorker(
             worker=worker, held=held, gpu_holders=gpu_holders_near(view, worker, held, neighbours)
@@ -160,7 +160,7 @@ def gpu_holders(worker: Worker, holders: Mapping[str, Attempt]) -> dict[str, Att
 def _job(view: View, job_id: str) -> Job:
     job = view.job(job_id)
     if job is None:
-        raise NotFound(f"There is no job {job_id}.")
+        raise no_such_job(job_id)
     return job
 
 

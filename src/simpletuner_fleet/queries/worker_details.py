@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.errors import no_such_worker
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.placement.matching import Occupancy, gpus_left_idle, is_open
@@ -208,7 +208,7 @@ def with_newest_heartbeat(fleet: Fleet, worker: Worker) -> Worker:
 def _worker(fleet: Fleet, view: View, worker_id: str) -> Worker:
     worker = view.worker(worker_id)
     if worker is None:
-        raise NotFound(f"There is no worker {worker_id}.")
+        raise no_such_worker(worker_id)
     return with_newest_heartbeat(fleet, worker)
 
 

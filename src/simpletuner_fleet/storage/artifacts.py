@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import NotFound, StaleAttempt
+from simpletuner_fleet.core.errors import NotFound, StaleAttempt, no_such_job
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Claim
@@ -215,7 +215,7 @@ async def size_for_worker(fleet: Fleet, worker_id: str, job_id: str, sha256: str
 async def manifests_of(fleet: Fleet, job_id: str) -> list[StoredManifest]:
     def look(view: View) -> list[StoredManifest]:
         if view.job(job_id) is None:
-            raise NotFound(f"There is no job {job_id}.")
+            raise no_such_job(job_id)
         return view.manifests_of_job(job_id)
 
     return await fleet.read(look)

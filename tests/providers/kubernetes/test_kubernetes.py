@@ -369,7 +369,7 @@ def test_settings_that_kubernetes_would_not_take_are_refused_at_once() -> None:
     assert "/PATH/OF/PROGRAM" in refused(command="sh -c")
     assert "'priority_class'" in refused(priority_class="Not One")
     assert "no setting pods" in refused(pods="2")
-    assert "3 GPUs cannot be shared equally by 2 nodes" in refused(nodes="2", gpus="3")
+    assert "So many GPUs (3) cannot be shared equally by so many nodes (2)" in refused(nodes="2", gpus="3")
 
 
 async def test_a_server_that_says_nothing_is_given_up(

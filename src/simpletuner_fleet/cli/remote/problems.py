@@ -109,7 +109,7 @@ def _usual_next(status: int, problem: dict[str, Any]) -> str:
             wanted=permission,
         )
     if status == 404:
-        return _("list what exists:  simpletuner jobs list, workers list, configs list")
+        return _("check the id or name; the command's verb 'list' shows what exists")
     if status in (400, 413, 422):
         fields = [str(error.get("path", "")).removeprefix("$.") for error in _errors(problem)]
         named = ", ".join(field for field in fields if field and field != "$")

@@ -329,7 +329,7 @@ def check_nodes(nodes: int, gpus: int, path: str) -> int:
         raise Invalid(f"A job can use 1 to {MAX_NODES_PER_JOB} nodes.", path=path)
     if nodes > 1 and (gpus < nodes or gpus % nodes):
         raise Invalid(
-            f"{gpus} GPUs cannot be shared equally by {nodes} nodes.",
+            f"So many GPUs ({gpus}) cannot be shared equally by so many nodes ({nodes}).",
             path=path,
             next_step="gpus counts those of all nodes together: ask for a multiple of the nodes.",
         )

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import FleetError, Forbidden, NotFound
+from simpletuner_fleet.core.errors import FleetError, Forbidden, no_such_job
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.submitting.submit_request import SET_PRIORITY, refuse_priority_beyond
@@ -131,7 +131,7 @@ def guarded(row: Route) -> Route:
             job_id = call.path["id"]
             seen = await deps.fleet.read_now(lambda view: view.job(job_id) or view.deleted_job(job_id))
             if seen is None or (isinstance(seen, DeletedJob) and row.method != "DELETE"):
-                raise NotFound(f"There is no job {job_id}.")
+                raise no_such_job(job_id)
         return await handler(call)
 
     return replace(row, handler=look_first)

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import Invalid, NameTaken, NotFound
+from simpletuner_fleet.core.errors import Invalid, NameTaken, no_such_machine, no_such_pool
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.provisioning.machine import (
     IN_USE,
@@ -156,14 +156,14 @@ def _ended(machine: Machine, now: float, *, at_once: bool) -> Machine:
 def existing_pool(view: View, name: str) -> MachinePool:
     pool = view.pool(name)
     if pool is None:
-        raise NotFound(f"There is no pool {name}.")
+        raise no_such_pool(name)
     return pool
 
 
 def existing_machine(view: View, machine_id: str) -> Machine:
     machine = view.machine(machine_id)
     if machine is None:
-        raise NotFound(f"There is no machine {machine_id}.")
+        raise no_such_machine(machine_id)
     return machine
 
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import Forbidden, ForeignUser, NotFound, UserDisabled, UsersExist
+from simpletuner_fleet.core.errors import Forbidden, ForeignUser, UserDisabled, UsersExist, no_such_user
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people import accounts, tokens
 from simpletuner_fleet.core.people.accounts import (
@@ -261,7 +261,7 @@ def any_user(view: View) -> bool:
 def existing_user(view: View, user_id: str) -> User:
     user = view.user(user_id)
     if user is None:
-        raise NotFound(f"There is no user {user_id}.")
+        raise no_such_user(user_id)
     return user
 
 

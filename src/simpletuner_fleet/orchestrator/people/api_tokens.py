@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import FreeText, Seconds
-from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
+from simpletuner_fleet.core.errors import Conflict, Invalid, no_such_token
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.people.permissions import EVERYTHING, PERMISSIONS, is_permission
@@ -94,7 +94,7 @@ async def revoke_token(fleet: Fleet, token_id: str, actor: Actor, *, why: str = 
     def step(transaction: Transaction) -> ApiToken:
         token = transaction.tx.api_token(token_id)
         if token is None:
-            raise NotFound(f"There is no token {token_id}.")
+            raise no_such_token(token_id)
         if token.revoked_at is None:
             token = replace(token, revoked_at=transaction.now)
             transaction.tx.save_api_token(token)

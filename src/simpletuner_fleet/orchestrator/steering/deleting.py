@@ -1,6 +1,6 @@
 """Deletes ended jobs: their record at once, their files with the sweep of the storage, what they have used never."""
 
-from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.errors import no_such_job
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.requests import deleting
 from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
@@ -19,7 +19,7 @@ def delete_in(transaction: Transaction, job_id: str, actor: Actor) -> DeletedJob
     if job is None:
         known = tx.deleted_job(job_id)
         if known is None:
-            raise NotFound(f"There is no job {job_id}.")
+            raise no_such_job(job_id)
         return known
     ties = deleting.JobTies(
         manifests=tx.manifests_of_job(job_id),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.errors import NotFound, no_such_job
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.training.bands import Bucket
 from simpletuner_fleet.ports import Blobs, View
@@ -89,7 +89,7 @@ async def _kept(
 
 def _attempts_of(view: View, job_id: str) -> list[Attempt]:
     if view.job(job_id) is None:
-        raise NotFound(f"There is no job {job_id}.")
+        raise no_such_job(job_id)
     return view.attempts_of_job(job_id)
 
 

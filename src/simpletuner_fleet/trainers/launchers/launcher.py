@@ -45,7 +45,9 @@ class LauncherTrainer(CheckpointHabits, ABC):
         except Invalid as error:
             raise TrainerError(error.detail, next_step=error.next) from error
         if paths.span and processes % paths.span.nodes:
-            raise TrainerError(f"{processes} processes cannot be shared equally by {paths.span.nodes} nodes.")
+            raise TrainerError(
+                f"So many processes ({processes}) cannot be shared equally by so many nodes ({paths.span.nodes})."
+            )
         fill = substitution(order, paths)
         cwd = working_folder(settings, fill, paths)
         program = _program(order, fill, paths, cwd)

@@ -1,5 +1,7 @@
 """`simpletuner approvals change-rule`: what is not named stays, and what makes no sense is never sent."""
 
+import pytest
+
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from tests.cli.conftest import FakeServer, Run
 
@@ -52,5 +54,10 @@ def test_a_rule_without_a_condition_is_said_to_hold_for_every_job(ask: Run, serv
     assert "every job" not in made.out + made.err
 
 
-def test_the_help_says_for_which_jobs_a_rule_without_a_condition_holds(run: Run) -> None:
-    assert "where nothing is, every job" in " ".join(run("approvals", "--help").out.split())
+def test_the_help_says_for_which_jobs_a_rule_without_a_condition_holds(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run("approvals", "--help")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a job needs an approval where all that is named is so; where nothing is, every job" in said

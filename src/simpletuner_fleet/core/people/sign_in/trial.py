@@ -146,7 +146,7 @@ def keys_check(published: int, signatures: tuple[str, ...], fitting: int) -> Tri
     if not fitting:
         return bad(
             TrialName.KEYS,
-            f"None of its {published} keys fits the ways in which it signs.",
+            f"Keys that it publishes: {published}. None fits the ways in which it signs.",
             f"The provider must publish a key for {', '.join(signatures)}.",
         )
     return good(TrialName.KEYS, f"{fitting} of its keys can be used.")

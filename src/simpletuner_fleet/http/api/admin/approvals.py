@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from simpletuner_fleet.core.bounds import Count, Name, Remark, Seconds
-from simpletuner_fleet.core.errors import Forbidden, NotFound
+from simpletuner_fleet.core.errors import Forbidden, NotFound, no_such_job
 from simpletuner_fleet.core.jobs.job import Hold, Job
 from simpletuner_fleet.core.jobs.submitting.submit_request import APPROVE
 from simpletuner_fleet.core.people.approvals import (
@@ -149,7 +149,7 @@ async def voter_for(call: Call[Any]) -> Voter:
     job_id = call.path["id"]
     job = await deps_of(call).fleet.read_now(lambda view: view.job(job_id))
     if job is None:
-        raise NotFound(f"There is no job {job_id}.")
+        raise no_such_job(job_id)
     if _is_too_narrow(call):
         raise Forbidden(APPROVE)
     return voter_of(call, job)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.errors import no_such_token
 from simpletuner_fleet.http.api.admin.logins import NotAUser
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.admin.tokens import CreateTokenBody, acts_for
@@ -35,7 +35,7 @@ async def create_own(call: Call[CreateTokenBody]) -> TokenView:
 async def revoke_own(call: Call[None]) -> TokenView:
     deps, token_id = deps_of(call), call.path["id"]
     if all(token.id != token_id for token in await _own(call)):
-        raise NotFound(f"There is no token {token_id}.")
+        raise no_such_token(token_id)
     token = await api_tokens.revoke_token(deps.fleet, token_id, call.actor)
     deps.revoke([token.token_hash])
     return token_view(token)

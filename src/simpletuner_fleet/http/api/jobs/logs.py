@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.bounds import Count, Version
-from simpletuner_fleet.core.errors import Invalid, InvalidToken, NotFound
+from simpletuner_fleet.core.errors import Invalid, InvalidToken, NotFound, no_such_job
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.api.jobs.log_pages import Block, LogPage, page_of, stamped
@@ -120,7 +120,7 @@ async def look(deps: Deps, job_id: str, number: int | None) -> tuple[Job, Attemp
     def seen(view: View) -> tuple[Job, Attempt | None]:
         job = view.job(job_id)
         if job is None:
-            raise NotFound(f"There is no job {job_id}.")
+            raise no_such_job(job_id)
         tries = view.attempts_of_job(job_id)
         if number is None:
             return job, _newest_with_log(tries)

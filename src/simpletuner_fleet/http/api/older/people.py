@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import Count
-from simpletuner_fleet.core.errors import AskedOtherwise, NotFound
+from simpletuner_fleet.core.errors import AskedOtherwise, no_such_user
 from simpletuner_fleet.core.events import SECURITY
 from simpletuner_fleet.http.api.admin.accounts import UserListQuery
 from simpletuner_fleet.http.api.admin.audit import AuditQuery
@@ -132,7 +132,7 @@ def one_user(answer: Wording, asked: WordedRequest) -> Wording:
     for one in answer["users"]:
         if user_id in (one["id"], one["name"]):
             return older_user(one, asked)
-    raise NotFound(f"There is no user {user_id}.")
+    raise no_such_user(user_id)
 
 
 def new_key(asked: WordedRequest) -> WordedRequest:
