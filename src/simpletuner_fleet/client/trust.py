@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values as settings
+from simpletuner_fleet.settings.host_names import as_sent
 
 CONNECT_TIMEOUT_S = 10.0
 MAX_CA_BYTES = 64 * 1024
@@ -191,7 +192,7 @@ def _trusting_only(certificate: bytes) -> PinnedContext:
 
 
 def _leaf_of(target: SplitResult, timeout_s: float) -> bytes:
-    host = target.hostname or ""
+    host = as_sent(target.hostname or "")
     try:
         with (
             socket.create_connection((host, target.port or 443), timeout_s) as plain,
@@ -210,7 +211,7 @@ def _leaf_of(target: SplitResult, timeout_s: float) -> bytes:
 def _authorities_of(target: SplitResult, timeout_s: float) -> list[bytes]:
     """Returns the certificates in `/ca.pem`; none if the server has no such file."""
     connection = http.client.HTTPSConnection(
-        target.hostname or "", target.port or 443, timeout=timeout_s, context=_unverified()
+        as_sent(target.hostname or ""), target.port or 443, timeout=timeout_s, context=_unverified()
     )
     try:
         connection.request("GET", f"{target.path.rstrip('/')}/ca.pem")

@@ -71,6 +71,22 @@ def test_an_allowed_host_is_known_by_the_name_that_browsers_send(written: str) -
     assert not hosts.holds("bucher.example")
 
 
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [
+        ("straße.example", "xn--strae-oqa.example"),
+        ("FAẞ.example", "xn--fa-hia.example"),
+        ("βόλος.example", "xn--nxasmm1c.example"),
+        ("ΒΌΛΟΣ.example", "xn--nxasmq6b.example"),
+        ("☕.example", "xn--53h.example"),
+    ],
+)
+def test_an_allowed_host_is_known_also_where_older_rules_spell_it_otherwise(written: str, sent: str) -> None:
+    hosts = AllowedHosts([written])
+    assert hosts.holds(sent)
+    assert not hosts.holds("strasse.example")
+
+
 def test_an_allowed_host_that_is_no_name_allows_nothing() -> None:
     assert not AllowedHosts(["ü..example", "ü" * 70]).holds("example")
 

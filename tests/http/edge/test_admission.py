@@ -270,12 +270,14 @@ HOSTS = [
     ("localhost:99999999", False, False),
     ("", False, False),
     ("a b", False, False),
+    ("xn--strae-oqa.example:8001", True, True),
+    ("strasse.example", False, True),
 ]
 
 
 async def test_only_known_hosts_are_answered() -> None:
     for beyond in (False, True):
-        settings = EdgeSettings(allowed_hosts=("Panel.example",), beyond_loopback=beyond)
+        settings = EdgeSettings(allowed_hosts=("Panel.example", "straße.example"), beyond_loopback=beyond)
         async with running(ROUTES, settings=settings) as here:
             for host, on_loopback, on_network in HOSTS:
                 request = f"GET /health/live HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"

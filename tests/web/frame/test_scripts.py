@@ -40,7 +40,7 @@ def test_no_script_is_left_over() -> None:
 
 ASKS = re.compile(r"\bfetch\(")
 ASK_FOR_WHOEVER_IS_LOGGED_IN = {"js/frame/live.js", "js/common/refusals.js"}
-"""The first looks whether that is still the user of the page; to the second it is told why a stream was refused, and nothing else."""
+"""The first looks whether that is still the user of the page; the second is told why a stream was refused, and no more."""
 
 
 def test_every_script_that_asks_for_something_says_whose_page_it_is() -> None:

@@ -17,6 +17,7 @@ from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.languages import _, ngettext
 from simpletuner_fleet.protocol.problems import read_problem
 from simpletuner_fleet.protocol.uploads import TRIED_PART_BYTES, TRIED_PART_PATH
+from simpletuner_fleet.settings.host_names import as_sent
 
 TIMEOUT_S = 10.0
 MUCH_SKEW_S = 30.0
@@ -26,7 +27,7 @@ WHOAMI, WORKER_PROBE = "/api/whoami", "/api/workers/queue?worker_id="
 def way_to(url: str, trust: Choices, header: str, token: str | None, probe: str) -> Iterator[CheckFinding]:
     """Checks name, port, TLS, an answer, the clock and the token; it changes nothing on the server."""
     target = urlsplit(url)
-    host, port = target.hostname or "", target.port or (443 if target.scheme == "https" else 80)
+    host, port = as_sent(target.hostname or ""), target.port or (443 if target.scheme == "https" else 80)
     try:
         addresses = sorted(
             {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
@@ -43,7 +44,9 @@ def way_to(url: str, trust: Choices, header: str, token: str | None, probe: str)
         for warning in warnings:
             yield doubt(
                 "TLS",
-                warning.removeprefix("WARNING: "),
+                warning[
+                    warning.index("--") :
+                ],  # from the option on: before it stands "WARNING" in some language
                 _("start the server with --ssl, pin it on the clients"),
             )
         with httpx2.Client(base_url=url, timeout=TIMEOUT_S, verify=context or trusting_nobody()) as client:

@@ -10,6 +10,7 @@ from simpletuner_fleet.http.access.networks import (
     machine_names,
     parse_address,
 )
+from simpletuner_fleet.settings.host_names import as_sent
 
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]\\?#,]+)(?::[0-9]{1,5})?", re.ASCII)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -59,14 +60,6 @@ def host_name(host_header: str | None) -> str | None:
 
 def plain_name(name: str) -> str:
     return name.strip("[]").lower().removesuffix(".")
-
-
-def as_sent(name: str) -> str:
-    """Returns a name that people wrote, such as 'bücher.example', as browsers send it: in ASCII."""
-    try:
-        return name if name.isascii() else name.encode("idna").decode("ascii")
-    except UnicodeError:
-        return name  # no name server knows it, and no browser sends it
 
 
 def names_loopback(host_header: str | None) -> bool:

@@ -18,6 +18,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.http.access.networks import machine_addresses, machine_names, parse_address
 from simpletuner_fleet.http.edge.routes import PUBLIC, Call, Reply, Route
+from simpletuner_fleet.settings.host_names import as_sent
 
 CA_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=825)
@@ -202,8 +203,8 @@ def _general_name(name: str) -> x509.GeneralName:
     if parse_address(name):
         return x509.IPAddress(ip_address(name))
     try:
-        return x509.DNSName(name.encode("idna").decode("ascii"))
-    except UnicodeError as error:
+        return x509.DNSName(as_sent(name))
+    except ValueError as error:
         raise BadCertificate(f"'{name}' is neither a host name nor an address.") from error
 
 
