@@ -1,5 +1,6 @@
 """Spells host names as browsers and HTTP clients send them."""
 
+
 def as_sent(name: str) -> str:
     """Returns a name that people wrote, such as 'straße.example', as it is sent: in ASCII.
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -12,6 +13,7 @@ from simpletuner_fleet.cli.frame.errors import ExitCode
 from tests.cli.conftest import Answer, FakeServer, Run, Seen, problem
 from tests.quiet_server import QuietServer
 
+FAR_BEYOND_S = 20.0
 BASE = {"id": "j_1", "config_name": "c", "attempt": 0, "max_retries": 3, "gpus": []}
 
 
@@ -119,6 +121,29 @@ def test_waiting_gives_up_in_time(run: Run, live: LiveServer) -> None:
     result = run("jobs", "wait", "j_1", "--timeout", "0.5", "--url", live.url)
     assert result.code == ExitCode.TIMEOUT
     assert "it is queued" in result.err
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_waiting_gives_up_in_time_though_no_answer_comes(ask: Run, server: FakeServer, answers: int) -> None:
+    """The request's own timeout would be half a minute."""
+    over, left = threading.Event(), [answers]
+
+    def answer(seen: Seen) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            over.wait(FAR_BEYOND_S)
+        return {**BASE, "status": "queued"}
+
+    server.on("GET", "/api/jobs/j_1", answer)
+    server.on("GET", "/api/events", Answer(200, b""))
+    began = time.monotonic()
+    try:
+        result = ask("jobs", "wait", "j_1", "--timeout", "0.5")
+        took_s = time.monotonic() - began
+    finally:
+        over.set()
+    assert result.code in (ExitCode.TIMEOUT, ExitCode.UNREACHABLE)
+    assert took_s < FAR_BEYOND_S
 
 
 class PingingStream:

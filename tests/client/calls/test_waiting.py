@@ -5,10 +5,10 @@ import msgspec
 import pytest
 
 from simpletuner_fleet.client.calls.call import OpenStream, Read, Received, Send, Sleep, Steps
-from simpletuner_fleet.client.calls.caller import RouteCaller
-from simpletuner_fleet.client.calls.waiting import LEAST_S, wait
+from simpletuner_fleet.client.calls.caller import LEAST_S, RouteCaller
+from simpletuner_fleet.client.calls.waiting import wait
 from simpletuner_fleet.client.connection import ConnectionSettings
-from simpletuner_fleet.client.errors import WaitTimeout
+from simpletuner_fleet.client.errors import UnreachableError, WaitTimeout
 from simpletuner_fleet.client.table.job_answers import WholeJobView
 from simpletuner_fleet.client.trust import Choices
 from tests.client.test_fleet import fleet_at
@@ -39,7 +39,8 @@ class PingingServer:
                     self._next_ping = self.now + PING_EVERY_S
                     result = Received(200, {}, b"")
                 case Send():
-                    result = Received(200, {}, self._job)
+                    result = self.answer(step)
+                    error = httpx2.ReadTimeout("no answer") if result is None else None
                 case Sleep():
                     self.now += step.seconds
                 case Read() if self._next_ping - self.now <= self._silent_s:
@@ -49,6 +50,9 @@ class PingingServer:
                 case _:
                     self.now += self._silent_s
                     error = httpx2.ReadTimeout("silent")
+
+    def answer(self, step: Send) -> Received | None:
+        return Received(200, {}, self._job)
 
 
 @pytest.fixture
@@ -65,3 +69,31 @@ async def test_waiting_is_over_when_its_time_is_whatever_comes_on_the_stream(que
         with pytest.raises(WaitTimeout):
             server.take(wait(caller, "j_1", timeout_s, check=True))
         assert timeout_s <= server.now <= timeout_s + LEAST_S
+
+
+class HangingServer(PingingServer):
+    """Answers the first looks, and no more after that."""
+
+    def __init__(self, job: bytes, answers: int) -> None:
+        super().__init__(job)
+        self._answers = answers
+
+    def answer(self, step: Send) -> Received | None:
+        self._answers -= 1
+        if self._answers >= 0:
+            return super().answer(step)
+        self.now += step.timeout_s
+        return None
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2])
+async def test_waiting_is_over_when_its_time_is_though_no_answer_comes(
+    queued_job: bytes, answers: int
+) -> None:
+    for timeout_s in (0.5, 5.0, 17.0, 44.0, 100.0):
+        server = HangingServer(queued_job, answers)
+        where = ConnectionSettings("http://127.0.0.1", "", None, "", Choices(), "", [])
+        caller = RouteCaller(where, monotonic=server.clock)
+        with pytest.raises((WaitTimeout, UnreachableError)):
+            server.take(wait(caller, "j_1", timeout_s, check=True))
+        assert server.now <= timeout_s + 2 * LEAST_S

@@ -140,7 +140,7 @@ def _asked_for(job: Job) -> dict[str, Any]:
 def wait(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
-        job = wait_for_end(api, lookup.job_id(api, args.job), args.timeout)
+        job = wait_for_end(api, args.job, args.timeout)
         out.item(job, job_text.DETAIL)
         return ExitCode.OK if args.until == "terminal" else _exit_of(job)
 

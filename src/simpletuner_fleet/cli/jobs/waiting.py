@@ -14,11 +14,16 @@ from simpletuner_fleet.languages import _
 Job = dict[str, Any]
 
 
-def wait_for_end(api: Api, job_id: str, timeout_s: float | None) -> Job:
-    deadline = time.monotonic() + timeout_s if timeout_s else None
+def wait_for_end(api: Api, job: str, timeout_s: float | None) -> Job:
+    """Waits for the job with this id or beginning of one; the time begins before anything is asked."""
+    api.until = time.monotonic() + timeout_s if timeout_s else None
+    return _ended(api, lookup.job_id(api, job), timeout_s)
+
+
+def _ended(api: Api, job_id: str, timeout_s: float | None) -> Job:
     job: Job = {"status": "unknown"}
     said = ""
-    for job in looks(api, lambda: lookup.job(api, job_id), deadline):
+    for job in looks(api, lambda: lookup.job(api, job_id), api.until):
         text = finishing_text(job)
         if text and text != said and (job.get("progress") or {}).get("waiting_for"):
             said = text

@@ -21,12 +21,14 @@ from simpletuner_fleet.client import connection
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S, leads_elsewhere
 from simpletuner_fleet.client.troubles import of_connection_error
-from simpletuner_fleet.client.trust import TrustError, context_for, trusting_nobody
+from simpletuner_fleet.client.trust import CONNECT_TIMEOUT_S, TrustError, context_for, trusting_nobody
 from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.problems import read_problem
 
 TIMEOUT_S, CONTENT_TIMEOUT_S = 30.0, 60.0
+LEAST_S = 1.0
+"""How long an answer is waited for at least, however little time the user has left."""
 RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 WILL_PASS = (StoreUnavailable.code, NotLeader.code)
@@ -45,6 +47,8 @@ class Api:
         self.where = where
         self._curl, self._quiet, self._sleep = curl, quiet, sleep
         self._client: httpx2.Client | None = None
+        self.until: float | None = None
+        """When (monotonic) the user gives up; no answer is waited for beyond it."""
 
     def __enter__(self) -> "Api":
         return self
@@ -77,12 +81,20 @@ class Api:
         """Returns the TLS context; moves on to the next address where the present one cannot be reached."""
         for left in reversed(range(1 + len(self.where.further_urls))):
             try:
-                return context_for(self.where.url, self.where.trust, self._warn)
+                return context_for(
+                    self.where.url, self.where.trust, self._warn, self._within(CONNECT_TIMEOUT_S)
+                )
             except (TrustError, OSError) as error:
                 if isinstance(error, TrustError) or not left:
                     raise CliError(of_connection_error(error, self.where.url)) from None
                 self._turn_away()
         raise AssertionError("unreachable")
+
+    def _within(self, timeout_s: float) -> float:
+        """Returns the timeout, cut to the time that the user has left."""
+        if self.until is None:
+            return timeout_s
+        return min(timeout_s, max(LEAST_S, self.until - time.monotonic()))
 
     def _turn_away(self) -> None:
         """Makes the next address the one that is used from now on."""
@@ -152,7 +164,9 @@ class Api:
             self._print_curl(method, target, body, headers or {})
         for left in reversed(range(1 + len(self.where.further_urls))):
             try:
-                answer = self.client.request(method, target, json=body, headers=headers, timeout=timeout_s)
+                answer = self.client.request(
+                    method, target, json=body, headers=headers, timeout=self._within(timeout_s)
+                )
             except httpx2.DecodingError:
                 raise self._unreadable() from None
             except httpx2.TransportError as error:
@@ -191,7 +205,7 @@ class Api:
         target = _with_query(path, query)
         if self._curl:
             self._print_curl("GET", target, None, {})
-        timeout = httpx2.Timeout(TIMEOUT_S, read=read_timeout_s)
+        timeout = httpx2.Timeout(self._within(TIMEOUT_S), read=read_timeout_s)
         all_headers = {"Accept": "*/*", **(headers or {})}
         try:
             with self.client.stream("GET", target, timeout=timeout, headers=all_headers) as answer:

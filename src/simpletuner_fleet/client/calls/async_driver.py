@@ -26,7 +26,7 @@ class AwaitedAnswer:
 
     async def open(self, client: httpx2.AsyncClient, step: OpenStream) -> Received:
         await self.close()
-        timeout = httpx2.Timeout(TIMEOUT_S, read=step.read_timeout_s)
+        timeout = httpx2.Timeout(min(TIMEOUT_S, step.read_timeout_s or TIMEOUT_S), read=step.read_timeout_s)
         answer = await self._stack.enter_async_context(
             client.stream("GET", step.target, headers=step.headers, timeout=timeout)
         )

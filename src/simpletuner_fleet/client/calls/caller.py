@@ -17,7 +17,8 @@ from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.problems import read_problem
 
-TIMEOUT_S = 30.0
+TIMEOUT_S, LEAST_S = 30.0, 1.0
+"""How long an answer is waited for, and at least, however little time whoever asks has left."""
 RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
 LONGEST_RETRY_AFTER_S = 30.0
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
@@ -49,8 +50,12 @@ class RouteCaller:
         body: Mapping[str, Any] | None = None,
         key: str | None = None,
         repeatable: bool = False,
+        until: float | None = None,
     ) -> Steps[Answered]:
-        """Makes a call. `repeatable` says that a request which changes something has the same effect if sent twice."""
+        """Makes a call. `repeatable` says that a request which changes something has the same effect if sent twice.
+
+        `until` is when (monotonic) whoever asks gives up: no answer is waited for beyond it, and nothing is sent again.
+        """
         headers = {"Accept": "application/json"}
         content = None
         if body is not None:
@@ -59,15 +64,17 @@ class RouteCaller:
         if key:
             headers["Idempotency-Key"] = key
         request = Send(call.method, target_of(call, path, query), content, headers, TIMEOUT_S)
-        received = yield from self.send(request, repeatable or key is not None or call.method in REPEATABLE)
+        may_repeat = repeatable or key is not None or call.method in REPEATABLE
+        received = yield from self.send(request, may_repeat, until)
         return self._read(call, received)
 
-    def send(self, request: Send, repeatable: bool) -> Steps[Received]:
+    def send(self, request: Send, repeatable: bool, until: float | None = None) -> Steps[Received]:
         """Sends until there is a final answer. Raises what the orchestrator says, or that it cannot be reached."""
         pauses, turns = iter(RESEND_AFTER_S), len(self._urls) - 1
         while True:
+            left_s = TIMEOUT_S if until is None else max(LEAST_S, until - self.monotonic())
             try:
-                received = yield request
+                received = yield request._replace(timeout_s=min(request.timeout_s, left_s))
             except httpx2.TransportError as error:
                 not_sent = isinstance(error, NOT_SENT)
                 pause_s = next(pauses, None) if repeatable or not_sent else None
@@ -79,6 +86,8 @@ class RouteCaller:
                 failure = self.refusal(received)
                 pause_s = self._pause_after(received, failure, pauses, repeatable)
                 elsewhere = failure.code == NotLeader.code
+            if until is not None and self.monotonic() + (pause_s or 0.0) >= until:
+                raise failure
             if elsewhere and turns:
                 turns -= 1
                 self.turn_away()

@@ -29,7 +29,7 @@ class OpenAnswer:
 
     def open(self, client: httpx2.Client, step: OpenStream) -> Received:
         self.close()
-        timeout = httpx2.Timeout(TIMEOUT_S, read=step.read_timeout_s)
+        timeout = httpx2.Timeout(min(TIMEOUT_S, step.read_timeout_s or TIMEOUT_S), read=step.read_timeout_s)
         answer = self._stack.enter_context(
             client.stream("GET", step.target, headers=step.headers, timeout=timeout)
         )

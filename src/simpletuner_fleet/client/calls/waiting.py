@@ -4,7 +4,7 @@ import httpx2
 import msgspec
 
 from simpletuner_fleet.client.calls.call import Read, Sleep, Steps
-from simpletuner_fleet.client.calls.caller import RouteCaller
+from simpletuner_fleet.client.calls.caller import LEAST_S, RouteCaller
 from simpletuner_fleet.client.errors import JobFailed, TooBusy, UnreachableError, WaitTimeout
 from simpletuner_fleet.client.table import calls
 from simpletuner_fleet.client.table.job_answers import WholeJobView
@@ -15,8 +15,7 @@ from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
 QUIET_S = 20.0
 """The server pings every 15 s; a stream silent for longer is dead."""
 LOOK_AGAIN_S = 15.0
-PAUSE_S, LEAST_S = 0.3, 1.0
-"""The least time that a stream is waited for; one that could be silent for longer after the time is up is opened anew."""
+PAUSE_S = 0.3
 RECONNECT_S = 2.0
 
 
@@ -33,7 +32,7 @@ def wait(caller: RouteCaller, job_id: str, timeout_s: float | None, check: bool)
             # Looked at only once the stream stands, so that no change falls in between.
             decoder = Decoder()
             while True:
-                job = yield from caller.call(calls.GET_JOB, path={"id": job_id})
+                job = yield from caller.call(calls.GET_JOB, path={"id": job_id}, until=until)
                 if job.status in TERMINAL:
                     return _checked(job) if check else job
                 if _left(caller, until) <= 0:
@@ -52,7 +51,10 @@ def wait(caller: RouteCaller, job_id: str, timeout_s: float | None, check: bool)
 def _until_news(
     caller: RouteCaller, decoder: Decoder, job_id: str, until: float | None, silent_s: float
 ) -> Steps[bool]:
-    """Waits for news of the job; returns whether the stream may go on: it is open, and ends when the time is up."""
+    """Waits for news of the job; returns whether the stream may go on: it is open, and ends when the time is up.
+
+    A stream that could be silent for longer than `LEAST_S` after the time is up is opened anew.
+    """
     looked_at = caller.monotonic()
     while until is None or caller.monotonic() + silent_s <= until + LEAST_S:
         chunk = yield Read()
