@@ -11,6 +11,7 @@ from simpletuner_fleet.blobs import s3_requests
 from simpletuner_fleet.blobs.s3_requests import BucketPlace, S3Requests
 from simpletuner_fleet.blobs.s3_signing import BucketKeys, Signer
 from simpletuner_fleet.core.errors import StoreUnavailable
+from tests.endless_server import endless_server
 
 ASKED_AT_MOST = 5
 
@@ -34,39 +35,18 @@ async def answering(
     body: Callable[[int], bytes], *, for_ever: bytes | None = None
 ) -> AsyncIterator[S3Requests]:
     """Yields what calls a server that answers the n-th request with this body, and then with more of it for ever."""
-    asked = 0
-    ended = asyncio.Event()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
+    def limited(asked: int) -> bytes:
+        assert asked <= ASKED_AT_MOST, "it would ask for ever"
+        return body(asked)
+
+    async with endless_server(limited, for_ever=for_ever) as url:
+        place = BucketPlace(endpoint=url, bucket="bucket")
+        requests = S3Requests(place, Signer(BucketKeys(access_key="key", secret_key="secret"), "us-east-1"))
         try:
-            await reader.readuntil(b"\r\n\r\n")
-            asked += 1
-            assert asked <= ASKED_AT_MOST, "it would ask for ever"
-            content = body(asked)
-            length = b"" if for_ever is not None else b"content-length: %d\r\n" % len(content)
-            writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\n" + length + b"\r\n" + content)
-            while for_ever:
-                writer.write(for_ever)
-                await writer.drain()
-            if for_ever is not None:
-                await ended.wait()
-        except ConnectionError:
-            pass
+            yield requests
         finally:
-            writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    place = BucketPlace(endpoint=f"http://{host}:{port}", bucket="bucket")
-    requests = S3Requests(place, Signer(BucketKeys(access_key="key", secret_key="secret"), "us-east-1"))
-    try:
-        yield requests
-    finally:
-        ended.set()
-        await requests.close()
-        server.close()
-        await server.wait_closed()
+            await requests.close()
 
 
 @pytest.mark.parametrize("listed", [_parts, _uploads, _keys])

@@ -12,6 +12,7 @@ from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.storage.publish import hub as hub_module
 from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed
 from simpletuner_fleet.storage.publish.hub import Hub
+from tests.endless_server import endless_server
 from tests.hub_server import LARGE_BYTES, TOKEN, HubServer
 
 
@@ -75,29 +76,12 @@ async def test_an_answer_that_does_not_end_fails_and_keeps_nothing_from_being_pu
     for_ever: bytes, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub_module, "WHOLE_S", 30.0 if for_ever else 0.05, raising=False)
-    over = asyncio.Event()
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\n\r\n ")
-            while for_ever:
-                writer.write(for_ever)
-                await writer.drain()
-            await over.wait()
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    async with httpx2.AsyncClient(trust_env=False) as http:
-        hub = Hub(http, TOKEN, f"http://{host}:{port}")
-        content = await stored({"model.bin": b"x"})
+    wanted, content = Publish(to="hf://someone/model"), await stored({"model.bin": b"x"})
+    async with (
+        endless_server(lambda _: b" ", for_ever=for_ever) as url,
+        httpx2.AsyncClient(trust_env=False) as http,
+    ):
         with pytest.raises(PublishFailed, match=said) as failed:
             async with asyncio.timeout(20):
-                await hub.publish(Publish(to="hf://someone/model"), "someone", "model", content, "a summary")
+                await Hub(http, TOKEN, url).publish(wanted, "someone", "model", content, "a summary")
         assert not failed.value.hopeless
-    over.set()
-    server.close()
