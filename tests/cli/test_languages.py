@@ -78,10 +78,13 @@ def test_warnings_about_trust_are_told_in_the_readers_language(run: Run, server:
 
 
 @pytest.mark.usefixtures("in_japanese")
-def test_the_form_of_a_rule_is_told_in_the_readers_language(run: Run) -> None:
-    result = run("sign-in", "change", "corp", "--role", "lead")
+@pytest.mark.parametrize(
+    ("option", "form"), [("--role", "ROLE=GROUP"), ("--team", "TEAM:ROLE=GROUP")], ids=["role", "team"]
+)
+def test_the_form_of_a_rule_is_told_in_the_readers_language(run: Run, option: str, form: str) -> None:
+    result = run("sign-in", "change", "corp", option, "cats=dogs" if "TEAM" in form else "lead")
     assert result.code == ExitCode.USAGE
-    assert "ROLE=GROUP" in result.err
+    assert form in result.err
     assert "not of the form" not in result.err
 
 

@@ -17,7 +17,7 @@ def rule(text: str) -> tuple[str, str]:
 
 def team_rule(text: str) -> tuple[str, str]:
     place, group = rule(text)
-    team, _, role = place.rpartition(":")
+    team, _colon, role = place.rpartition(":")
     if not team or role not in ("lead", "member", "viewer"):
         raise ValueError(
             _(
