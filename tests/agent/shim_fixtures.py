@@ -3,12 +3,13 @@
 import asyncio
 import json
 import os
+import signal
 import ssl
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,17 @@ def parent_of(pid: int) -> int:
 def shim_of(trainer: int) -> int:
     """Its second guardian stands between them."""
     return parent_of(parent_of(trainer))
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Stops a process; whatever becomes of the test, it goes on afterwards and ends what it guards."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 DOUBLE_FORK = """

@@ -12,7 +12,17 @@ from simpletuner_fleet.agent.guard import runner as runner_module
 from simpletuner_fleet.agent.guard import shim_starts
 from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner, RunningTrainer
 from simpletuner_fleet.core.worker_errors import ShimUnavailable
-from tests.agent.shim_fixtures import TICKER, Undying, alive, order_for, parent_of, shim_of, start, until
+from tests.agent.shim_fixtures import (
+    TICKER,
+    Undying,
+    alive,
+    frozen,
+    order_for,
+    parent_of,
+    shim_of,
+    start,
+    until,
+)
 
 
 @pytest.mark.parametrize("step", ["hold", "go"])
@@ -71,11 +81,11 @@ async def test_a_trainer_whose_shim_hangs_is_ended_when_it_is_to_stop(
             running = taken_up
         assert running.pid
         shim = shim_of(running.pid)
-        os.kill(shim, signal.SIGSTOP)
         monkeypatch.setattr(runner_module, "SHIM_ANSWERS_WITHIN_S", 0.2)
-        running.stop(0.05)
-        async with asyncio.timeout(10.0):
-            exit = await running.wait()
+        with frozen(shim):
+            running.stop(0.05)
+            async with asyncio.timeout(10.0):
+                exit = await running.wait()
         assert (exit.reason, exit.error) == (
             "stopped",
             "the trainer's guardian did not answer, and was ended with it",
@@ -91,10 +101,10 @@ async def test_a_trainer_whose_second_guardian_hangs_is_stopped(folder: Path) ->
     async with Runner() as runner:
         running = await start(runner, order_for(folder, TICKER), 60.0)
         assert running.pid
-        os.kill(parent_of(running.pid), signal.SIGSTOP)
-        running.stop(0.0)
-        async with asyncio.timeout(10.0):
-            exit = await running.wait()
+        with frozen(parent_of(running.pid)):
+            running.stop(0.0)
+            async with asyncio.timeout(10.0):
+                exit = await running.wait()
         assert (exit.reason, exit.signal) == ("stopped", signal.SIGKILL)
         await running.release()
 
