@@ -14,7 +14,7 @@ from simpletuner_fleet.core.restoring import HANDS_OFF
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
 from simpletuner_fleet.store.sealing import SealedVault
-from tests.web.browser import axe, visit
+from tests.web.browser import PHONE, axe, visit
 from tests.web.console import Pages
 from tests.web.stage import Stage
 
@@ -185,6 +185,22 @@ async def test_a_viewer_looks_and_changes_nothing(providing: Stage, page_as: Pag
         await visit(page, path)
         for name in ("Create pool", "Test", "Change", "Delete", "End", "Destroy now", "Store a key"):
             await expect(page.get_by_role("button", name=name)).to_have_count(0)
+
+
+FROM_ONE_NUMBER_TO_THE_NEXT = """(cell) => {
+  const [first, second] = [...cell.querySelectorAll("data")].map((one) => one.getBoundingClientRect());
+  return second.left - first.right;
+}"""
+
+
+async def test_on_a_phone_the_number_of_machines_stands_beside_the_most_there_may_be(
+    providing: Stage, page_as: Pages
+) -> None:
+    await providing.running.http.put("/api/pools/demo", json={"provider": "process", "trainers": ["demo"]})
+    page = await page_as(providing, "admin", size=PHONE)
+    await visit(page, "/machines/pools")
+    cell = page.locator("td[data-label=Machines]")
+    assert await cell.evaluate(FROM_ONE_NUMBER_TO_THE_NEXT) < 30
 
 
 async def test_the_train_page_says_which_pools_may_bring_a_machine_and_that_none_does(
