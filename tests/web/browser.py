@@ -5,8 +5,9 @@ an answer of 5xx fails the test at its end, however well it went otherwise.
 """
 
 import os
+import re
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from playwright.async_api import (
     Playwright,
     Request,
     Response,
+    Route,
     async_playwright,
     expect,
 )
@@ -32,6 +34,7 @@ Language = Literal["en", "pt-BR", "hi", "zh", "ja"]
 Theme = Literal["light", "dark"]
 Role = Literal["admin", "member", "viewer", "nobody"]
 Size = tuple[int, int]
+Address = str | re.Pattern[str] | Callable[[str], bool]
 
 LANGUAGES: tuple[Language, ...] = ("en", "pt-BR", "hi", "zh", "ja")
 THEMES: tuple[Theme, ...] = ("light", "dark")
@@ -236,6 +239,26 @@ async def watched_context(
     watch = Watch(origin)
     watch.on(context)
     return context, watch
+
+
+async def answer_first(
+    page: Page, address: Address, answer: Callable[[Route], Awaitable[None]], *, times: int = 1
+) -> None:
+    """Has the first requests for this address answered so, and lets all further ones pass.
+
+    The route stays where it is: one that is taken away while its page asks for something loses that request now and then.
+    """
+    left = times
+
+    async def answer_or_pass(route: Route) -> None:
+        nonlocal left
+        if left > 0:
+            left -= 1
+            await answer(route)
+        else:
+            await route.fallback()
+
+    await page.route(address, answer_or_pass)
 
 
 async def visit(page: Page, path: str) -> Response:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from simpletuner_fleet.http.access.sessions import COOKIE
 from simpletuner_fleet.web.frame.assets import ASSETS
 from tests.e2e.proxy import Proxy
 from tests.http.data_kit import push
-from tests.web.browser import visit
+from tests.web.browser import answer_first, visit
 from tests.web.console import Pages
 from tests.web.fleet import PEOPLE
 from tests.web.machines import PASSWORD
@@ -268,13 +269,13 @@ async def test_an_answer_that_is_cut_or_not_ours_is_said(stage: Stage, page_as: 
     page = await page_as(stage, "admin")
     page_as.watch(page).expect("502")
     await visit(page, "/admin/tokens")
-    answers = iter(
+    answers: Iterator[dict[str, Any]] = iter(
         (
             {"status": 201, "content_type": "application/json", "body": '{"token": "st_'},
             {"status": 502, "content_type": "application/json", "body": '{"message": "bad gateway"}'},
         )
     )
-    await page.route("**/api/admin/tokens", lambda route: route.fulfill(**next(answers)), times=2)
+    await answer_first(page, "**/api/admin/tokens", lambda route: route.fulfill(**next(answers)), times=2)
     await create_token(page, "nightly")
     dialog = page.get_by_role("dialog", name="Create token")
     await expect(dialog.get_by_role("alert")).to_contain_text("The server did not respond.")
@@ -352,10 +353,10 @@ async def test_an_upload_waits_for_the_next_leader(stage: Stage, page_as: Pages)
     page = await page_as(stage, "admin")
     page_as.watch(page).expect("503")
     body = '{"title": "Not the leader", "code": "not_leader", "status": 503, "detail": "another leads"}'
-    await page.route(
+    await answer_first(
+        page,
         "**/api/data/objects",
         lambda route: route.fulfill(status=503, content_type="application/problem+json", body=body),
-        times=1,
     )
     await visit(page, "/datasets/upload")
     await page.locator("#folder").evaluate("(field) => field.removeAttribute('webkitdirectory')")

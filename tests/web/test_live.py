@@ -10,7 +10,7 @@ from playwright.async_api import Page, Route, expect
 
 from tests.e2e.proxy import Proxy
 from tests.http.api_kit import until
-from tests.web.browser import PATIENCE_MS, visit
+from tests.web.browser import PATIENCE_MS, answer_first, visit
 from tests.web.console import Console, Pages
 from tests.web.fleet import CONFIGS
 from tests.web.stage import Behind, Stage
@@ -171,7 +171,7 @@ async def test_a_page_about_what_somebody_else_deletes_says_so(stage: Stage, pag
     page = await page_as(stage, "admin")
     page_as.watch(page).expect("404 (Not Found)")
     await visit(page, f"/admin/workers/{machine.id}")
-    await page.route(f"**/admin/workers/{machine.id}", lambda route: route.fulfill(status=404), times=1)
+    await answer_first(page, f"**/admin/workers/{machine.id}", lambda route: route.fulfill(status=404))
     await machine.goodbye("the end")
     await expect(page.locator("#state")).to_contain_text("Offline")
     await stage.running.http.delete(f"/api/admin/workers/{machine.id}")
@@ -313,7 +313,7 @@ async def test_a_page_whose_answer_never_comes_asks_again(stage: Stage, page_as:
     async def never_answer(route: Route) -> None:
         asked.set()
 
-    await page.route(lambda address: address.endswith("/admin/workers"), never_answer, times=1)
+    await answer_first(page, lambda address: address.endswith("/admin/workers"), never_answer)
     await stage.machine("nova")
     await asked.wait()
     await page.clock.run_for(QUIET_MS + LOOKED_AT_EVERY_MS)

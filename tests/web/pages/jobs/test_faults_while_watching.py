@@ -8,7 +8,7 @@ from typing import Any
 from playwright.async_api import Page, Route, expect
 
 from simpletuner_fleet.web.frame.assets import ASSETS
-from tests.web.browser import visit
+from tests.web.browser import answer_first, visit
 from tests.web.console import Pages
 from tests.web.machines import Work
 from tests.web.stage import Stage
@@ -57,7 +57,7 @@ async def test_curves_stay_while_the_server_refuses_and_grow_again(stage: Stage,
     await visit(page, f"/jobs/{work.job_id}/metrics")
     chart = page.locator("#charts .plot")
     await expect(chart).to_have_attribute("aria-label", re.compile("step 9,"))
-    await page.route("**/metrics?*", refuse, times=1)
+    await answer_first(page, "**/metrics?*", refuse)
     async with page.expect_response(lambda answer: answer.status == 503):
         await trains(work, range(10, 12))
     await expect(chart).to_be_visible()
@@ -72,7 +72,7 @@ async def test_curves_that_were_refused_at_first_are_drawn_when_they_come(
     await work.send_points(points(range(10)))
     page = await page_as(stage, "admin")
     page_as.watch(page).expect("503")
-    await page.route("**/metrics?*", refuse, times=1)
+    await answer_first(page, "**/metrics?*", refuse)
     await visit(page, f"/jobs/{work.job_id}/metrics")
     await expect(page.locator("#charts")).to_have_text("The server refused. 503")
     await trains(work, range(10, 12))
@@ -85,7 +85,7 @@ async def test_a_log_that_was_refused_for_a_moment_is_followed_again(stage: Stag
     await work.say(["one"])
     page = await page_as(stage, "admin")
     page_as.watch(page).expect("503")
-    await page.route("**/logs?*follow=true*", refuse, times=1)
+    await answer_first(page, "**/logs?*follow=true*", refuse)
     async with page.expect_response(lambda answer: answer.status == 503):
         await visit(page, f"/jobs/{work.job_id}/logs")
     await work.say(["two"])
@@ -160,7 +160,7 @@ async def test_a_number_that_comes_late_is_not_taken_for_another_act(stage: Stag
         await go_on.wait()
         await route.continue_()
 
-    await page.route("**/api/matching/count", hold, times=1)
+    await answer_first(page, "**/api/matching/count", hold)
     await page.locator("#matching-act").select_option("cancel")
     await page.locator("#matching-act").select_option("delete")
     await expect(page.locator("[data-matching-go]")).to_have_text("Delete 1 job")

@@ -12,7 +12,7 @@ from playwright.async_api import Page, Route, expect
 
 from tests.e2e.proxy import Proxy
 from tests.http.api_kit import until
-from tests.web.browser import visit
+from tests.web.browser import answer_first, visit
 from tests.web.conftest import ONE_LOOP
 from tests.web.console import Console, Pages
 from tests.web.machines import Machine, Work
@@ -333,7 +333,7 @@ class HeldLog:
         self.asked, self.may_come, self.came = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def of(self, page: Page, attempt: int) -> None:
-        await page.route(re.compile(rf"/logs\?.*lines=.*attempt={attempt}$"), self._hold, times=1)
+        await answer_first(page, re.compile(rf"/logs\?.*lines=.*attempt={attempt}$"), self._hold)
 
     async def _hold(self, route: Route) -> None:
         answer = await route.fetch()

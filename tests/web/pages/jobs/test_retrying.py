@@ -2,7 +2,7 @@
 
 from playwright.async_api import Route, expect
 
-from tests.web.browser import visit
+from tests.web.browser import answer_first, visit
 from tests.web.console import Pages
 from tests.web.stage import Stage
 
@@ -40,7 +40,7 @@ async def test_a_retry_whose_answer_was_lost_is_not_made_twice(stage: Stage, pag
     page = await page_as(stage, "admin")
     page_as.watch(page).expect("net::ERR")
     await visit(page, f"/jobs/{job_id}")
-    await page.route("**/retry", lose_answer, times=1)
+    await answer_first(page, "**/retry", lose_answer)
     await page.get_by_role("button", name="Retry", exact=True).click()
     await expect(page.locator("body")).to_contain_text("The server did not respond.")
     await page.get_by_role("button", name="Retry", exact=True).click()

@@ -5,7 +5,7 @@ import re
 
 from playwright.async_api import Page, Route, expect
 
-from tests.web.browser import visit
+from tests.web.browser import answer_first, visit
 from tests.web.console import Pages
 from tests.web.fleet import CONFIGS
 from tests.web.stage import Stage
@@ -63,7 +63,7 @@ async def test_a_version_that_somebody_else_saves_meanwhile_is_not_the_one_that_
         await stage.running.save_config("sdxl-cats", CONFIGS["sd3-ink"])
         await route.continue_()
 
-    await page.route("**/api/queue/submit", save_another_first, times=1)
+    await answer_first(page, "**/api/queue/submit", save_another_first)
     await page.evaluate(CHANGE, ["7", True])
     await page.wait_for_url(re.compile("/jobs/j_"))
     assert (await stage.running.get("/api/configs/sdxl-cats"))["version"] == 3
