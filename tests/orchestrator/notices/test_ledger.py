@@ -63,3 +63,18 @@ async def test_where_the_store_is_away_everybody_is_told(fleet: Fleet) -> None:
     )
     assert [type(one) for one in answers] == [StoreUnavailable] * 3
     await ledger.stop()
+
+
+async def test_where_the_store_is_lost_while_a_note_looks_something_up_it_is_asked_once(fleet: Fleet) -> None:
+    asked = 0
+
+    def losing(transaction: Transaction) -> None:
+        nonlocal asked
+        asked += 1
+        raise StoreUnavailable("The connection is lost.")
+
+    ledger = Ledger(fleet)
+    told = await asyncio.gather(*(ledger.write(losing) for _ in range(5)), return_exceptions=True)
+    assert [type(one) for one in told] == [StoreUnavailable] * 5
+    assert asked == 1
+    await ledger.stop()

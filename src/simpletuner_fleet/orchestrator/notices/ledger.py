@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from simpletuner_fleet.core.errors import StoreUnavailable, UnreadableRow
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 
@@ -58,7 +59,8 @@ class Ledger:
             try:
                 values = await self._fleet.act(step)
             except Exception as error:
-                concerned = list(at_work) or batch
+                store_is_away = isinstance(error, StoreUnavailable) and not isinstance(error, UnreadableRow)
+                concerned = batch if store_is_away or not at_work else list(at_work)
                 for _, done in concerned:
                     if not done.done():
                         done.set_exception(error)
