@@ -249,11 +249,8 @@ class Shim:
             return
         self.shown_pid = self.held_pid or self.trainer_pid
         # No fsync: after a power cut there is no trainer to be found either.
-        self.files.note(
-            self.files.write_whole,
-            "trainer.json",
-            {"pid": self.shown_pid, "start_ticks": self.held_ticks},
-        )
+        trainer = {"pid": self.shown_pid, "start_ticks": self.held_ticks}
+        self.files.note(self.files.write_whole, "trainer.json", trainer)
         self.tell("started", pid=self.shown_pid)
 
     def listen_for_new_agent(self) -> None:
