@@ -74,7 +74,7 @@ async def test_where_the_store_is_lost_while_a_note_looks_something_up_it_is_ask
         raise StoreUnavailable("The connection is lost.")
 
     ledger = Ledger(fleet)
-    told = await asyncio.gather(*(ledger.write(losing) for _ in range(5)), return_exceptions=True)
-    assert [type(one) for one in told] == [StoreUnavailable] * 5
+    answers = await asyncio.gather(*(ledger.write(losing) for _ in range(5)), return_exceptions=True)
+    assert [type(one) for one in answers] == [StoreUnavailable] * 5
     assert asked == 1
     await ledger.stop()
