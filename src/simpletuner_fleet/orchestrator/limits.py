@@ -16,6 +16,8 @@ from simpletuner_fleet.engine.memory.setting_documents import LIMITS_SETTING
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.quotas import set_fair_share_within
 
+NAMES = Limits.__struct_fields__
+
 
 async def get_limits(fleet: Fleet) -> Limits:
     return await fleet.read(read_limits)
@@ -29,9 +31,18 @@ async def set_limits(fleet: Fleet, limits: Limits, actor: Actor) -> Limits:
 async def change_concurrency(
     fleet: Fleet, limits: Mapping[str, int | None], share: Mapping[str, Any], actor: Actor
 ) -> tuple[Limits, FairShare]:
-    """Changes the named fields of the limits and of fair share, all or none; the others stay as they are."""
+    """Changes the named fields of the limits and of fair share, all or none; the others stay as they are.
+
+    Where the stored limits cannot be read nobody knows the others, so all of them have to be named.
+    """
 
     def step(transaction: Transaction) -> tuple[Limits, FairShare]:
+        if limits and len(limits) < len(NAMES) and transaction.organisation.is_unreadable(LIMITS_SETTING):
+            raise Invalid(
+                f"The stored limits cannot be read: name all of them ({', '.join(NAMES)}), null for no limit.",
+                path="$",
+                next_step="Use 'simpletuner limits set --limit global=none --limit user=none --limit team=none'.",
+            )
         return (
             _set_within(transaction, replace(transaction.limits, **limits), actor),
             set_fair_share_within(transaction, replace(transaction.organisation.fair_share, **share), actor),
@@ -41,13 +52,15 @@ async def change_concurrency(
 
 
 def _set_within(transaction: Transaction, limits: Limits, actor: Actor) -> Limits:
-    for name in ("global_running", "user_running", "team_running"):
+    for name in NAMES:
         if (getattr(limits, name) or 0) < 0:
             raise Invalid(f"{name} must be 0 or more, or null for no limit.", path=f"$.{name}")
-    was = transaction.limits
-    if was != limits:
+    was, unreadable = transaction.limits, transaction.organisation.is_unreadable(LIMITS_SETTING)
+    if was != limits or unreadable:
         transaction.tx.put_setting(LIMITS_SETTING, msgspec.json.encode(limits).decode())
         transaction.limits_changed()
+        if unreadable:
+            transaction.organisation_changed()
         transaction.record(
             Event(
                 type=EventType.LIMITS_SET,

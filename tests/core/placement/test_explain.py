@@ -114,6 +114,15 @@ def test_a_job_with_a_reason_of_its_own_gives_that(code: Code, job: Job, limit: 
         assert (explanation.funnel, explanation.workers, explanation.ahead) == ((), (), 0)
 
 
+@pytest.mark.parametrize("fleet", [asked(REMOTE), asked(REMOTE, a_worker(), held=BUSY)])
+def test_a_setting_that_cannot_be_read_is_the_reason_whatever_the_fleet_says(fleet: Survey) -> None:
+    limit = Ceiling(Code.SETTING_UNREADABLE, {"settings": ["quota:q_1", "limits"]})
+    explanation = explain(a_job(), fleet, limit=limit, ahead=4, now=NOW)
+    assert (explanation.code, explanation.kind) == (Code.SETTING_UNREADABLE, Kind.ADMIN)
+    assert "cannot be read (quota:q_1, limits)" in explanation.sentence
+    assert "an administrator" in explanation.fixes[0]
+
+
 OF_MACHINES = {
     *(Code.WAITING_FOR_MACHINE, Code.MACHINE_CEILING, Code.MACHINE_TOO_DEAR),
     Code.MACHINE_COST_LIMIT,
@@ -126,7 +135,7 @@ def test_together_these_tests_reach_every_code() -> None:
     reached = {code for code, _ in SURVEYS} | {
         *(Code.APPROVAL_REQUIRED, Code.DEPENDENCY, Code.RETRY_BACKOFF, Code.START_TIME, Code.NOT_WAITING),
         *(Code.QUOTA_USER, Code.QUOTA_GLOBAL, Code.QUOTA_TEAM, Code.QUOTA, Code.HELD_AFTER_RESTORE),
-        Code.OVER_SHARE,
+        *(Code.OVER_SHARE, Code.SETTING_UNREADABLE),
     }
     assert reached | OF_MACHINES == set(Code) == set(REASONS)
 

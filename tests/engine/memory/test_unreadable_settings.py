@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,15 @@ async def test_a_setting_that_cannot_be_read_is_named_and_everything_else_goes_o
 @pytest.mark.parametrize("key", ["quota:x_1", "price_rule:x_1", "limits"])
 async def test_nothing_starts_where_nobody_knows_what_a_limit_leaves(tmp_path: Path, key: str) -> None:
     async with damaged(tmp_path, key) as running:
-        assert await submitted_state(running) == "queued"
+        await running.worker()
+        job = await running.submit()
+        assert job["status"] == "queued"
+        assert_waits_for(job["explain"], key)
+
+
+def assert_waits_for(explained: dict[str, Any], key: str) -> None:
+    assert (explained["code"], explained["class"]) == ("SETTING_UNREADABLE", "admin")
+    assert f"cannot be read ({key})" in explained["sentence"]
 
 
 @pytest.mark.parametrize("key", ["role:x_1", "sign_in_provider:x_1", "fair_share", "team:x_1"])
@@ -96,3 +105,46 @@ async def test_a_team_that_cannot_be_read_may_use_no_worker(tmp_path: Path) -> N
         await running.worker()
         states = [(await running.job(f"j_{seq}"))["status"] for seq in (1, 2)]
         assert states == ["queued", "dispatched"]
+        assert_waits_for(await running.get("/api/jobs/j_1/explain"), "team:x_1")
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("quota:x_1", "/api/quotas/x_1"),
+        ("price_rule:x_1", "/api/prices/x_1"),
+        ("team:x_1", "/api/teams/x_1"),
+        ("approval_rule:x_1", "/api/approvals/rules/x_1"),
+    ],
+)
+async def test_what_cannot_be_read_can_be_deleted_and_forbids_nothing_any_more(
+    tmp_path: Path, key: str, path: str
+) -> None:
+    async with damaged(tmp_path, key) as running:
+        await running.worker()
+        waiting = (await running.submit())["job_id"] if key.startswith(("quota", "price")) else None
+        deleted = await running.http.delete(path)
+        assert deleted.status_code == 200, deleted.text
+        assert running.fleet.organisation.unreadable == ()
+        assert (await running.http.delete(path)).status_code == 404
+        entries = (await running.get("/api/audit"))["entries"]
+        assert [one["details"] for one in entries if one["target_id"] == "x_1"] == [{"unreadable": True}]
+        if waiting is not None:
+            assert (await running.job(waiting))["status"] == "dispatched"
+
+
+async def test_limits_that_cannot_be_read_are_set_anew_only_as_a_whole(tmp_path: Path) -> None:
+    concurrency = "/api/queue/concurrency"
+    async with damaged(tmp_path, "limits") as running:
+        await running.worker()
+        waiting = (await running.submit())["job_id"]
+        part = await running.http.post(concurrency, json={"user_running": 4})
+        assert part.status_code == 422, part.text
+        assert "name all of them" in part.json()["detail"]
+        assert (await running.job(waiting))["status"] == "queued"
+        whole = {"global_running": None, "user_running": 4, "team_running": None}
+        assert (await running.http.post(concurrency, json=whole)).status_code == 200
+        assert running.fleet.organisation.unreadable == ()
+        assert (await running.job(waiting))["status"] == "dispatched"
+        shown = await running.get(concurrency)
+        assert (shown["global_running"], shown["user_running"]) == (None, 4)

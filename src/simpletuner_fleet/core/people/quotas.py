@@ -143,11 +143,7 @@ class QuotaBook:
         names: Mapping[str, str],
         usage: UseLedger,
         currency: str = DEFAULT_CURRENCY,
-        *,
-        lets_start: bool = True,
     ) -> None:
-        """Takes `lets_start`: False where nobody knows what all quotas leave, so that no job may start."""
-        self.lets_start = lets_start
         self.quotas = tuple(quotas)
         self.currency = currency
         self.names = names

@@ -320,6 +320,7 @@ def explain(
     """
     code, params = _why(job, fleet, limit, now, held_until)
     waits_for_workers = job.state is JobState.QUEUED
+    help_with = fleet.fixes if code is fleet.code else fixes(code, params)
     return Explanation(
         state=job.state,
         as_of=now,
@@ -330,7 +331,7 @@ def explain(
         funnel=fleet.funnel if waits_for_workers else (),
         workers=fleet.workers if waits_for_workers else (),
         ahead=ahead if waits_for_workers else 0,
-        fixes=fleet.fixes if code is fleet.code and waits_for_workers else (),
+        fixes=help_with if waits_for_workers else (),
     )
 
 
@@ -383,6 +384,8 @@ def _why(
             "until": job.not_before,
             "starts": shown(job.not_before),
         }
+    if limit and limit.code is Code.SETTING_UNREADABLE:  # what workers say of a team that nobody knows is not known
+        return limit.code, limit.params
     if fleet.code in IMPOSSIBLE or fleet.code in PAID_TOO_MUCH:
         return fleet.code, fleet.params | _spent(job, fleet.code)
     if held_until is not None and now < held_until:

@@ -25,6 +25,7 @@ from simpletuner_fleet.core.placement.matching import Refusal, why_not_yet
 from simpletuner_fleet.core.placement.ordering import limit_reached, may_reserve
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.placement.roster.roster import Roster
+from simpletuner_fleet.core.placement.unreadable import ALL_READABLE
 from simpletuner_fleet.core.placement.verdicts import KnownVerdicts, Verdicts
 from simpletuner_fleet.core.policy import NO_LIMITS, Limits, Policy
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
@@ -167,15 +168,15 @@ def reserved_in_vain(roster: Roster, job_of: JobOf, limits: Limits) -> list[str]
 
 
 def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:
-    """Returns the limit or quota that keeps this job from starting, if one does."""
+    """Returns what keeps this job from starting, if something does: a limit, a quota, or one that cannot be read."""
+    if roster.unreadable is not ALL_READABLE and (settings := roster.unreadable.concerning(job)):
+        return Ceiling(Code.SETTING_UNREADABLE, {"settings": list(settings)})
     if limits is not NO_LIMITS:  # mostly there are none, and none is reached
         of_team = roster.running_by_team.get(job.team, 0) if job.team else None
         code = limit_reached(limits, roster.running, roster.running_by_owner.get(job.owner, 0), of_team)
         if code is not None:
             return Ceiling(code, {})
     book = roster.book
-    if book is not None and not book.lets_start:
-        return Ceiling(Code.QUOTA_GLOBAL, {})
     standing = book.keeps_waiting(job) if book else None
     return Ceiling(Code.QUOTA, quota_params(book, standing)) if book and standing else None
 

@@ -321,6 +321,18 @@ REASONS: dict[str, Reason] = {
             ),
         ),
         Reason(
+            code=Code.SETTING_UNREADABLE,
+            kind=Kind.ADMIN,
+            sentence=N_("nobody knows whether the job may start: the stored setting cannot be read (%(settings)s)"),
+            label=N_("a setting cannot be read"),
+            fixes=(
+                N_(
+                    "Ask an administrator to restore it from a backup, or to delete it and set it anew: "
+                    "simpletuner doctor server"
+                ),
+            ),
+        ),
+        Reason(
             code=Code.RETRY_BACKOFF,
             kind=Kind.WAIT,
             sentence=N_("waits %(wait_s)s s before the next attempt"),

@@ -21,7 +21,3 @@ class TeamAllowlist(Struct, frozen=True):
 
     def allows_gpu(self, name: str) -> bool:
         return not self.gpus or any(fnmatchcase(name.casefold(), pattern) for pattern in self.gpus)
-
-
-NOTHING_ALLOWED = TeamAllowlist(workers=(("NO LABEL", ""),), gpus=())
-"""No worker has this label: their names are compared in small letters."""

@@ -21,8 +21,8 @@ OF_WHAT_WAS_USED = (
 
 def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> QuotaBook | None:
     """Returns the book of quotas; None where there are no quotas."""
-    quotas, lets_start = organisation.quotas, not organisation.nothing_may_start
-    if not quotas and lets_start:
+    quotas = organisation.quotas
+    if not quotas:
         return None
     if not usage.knows_charges and _any_of(quotas, *OF_WHAT_WAS_USED):
         usage.take_charges(view.charges_since(usage.month.begins))
@@ -32,14 +32,7 @@ def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float
         usage.take_submissions(sorted((*recent, *deleted), key=lambda one: one.created_at))
         usage.take_starts(_starts_since(view, now - HOUR_S))
         usage.knows_last_hour = True
-    book = QuotaBook(
-        quotas,
-        organisation.roles,
-        organisation.names,
-        usage,
-        organisation.prices.currency,
-        lets_start=lets_start,
-    )
+    book = QuotaBook(quotas, organisation.roles, organisation.names, usage, organisation.prices.currency)
     book.now = now  # it may be asked in the very step that changed the quotas
     return book
 

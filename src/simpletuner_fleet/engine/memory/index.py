@@ -126,6 +126,7 @@ class FleetIndex:
         self.usage.advance(now)
         self.roster.set_allowlists(fresh.allowlists)
         self.roster.set_prices(fresh.prices)
+        self.roster.unreadable = fresh.unreadable_for_starts
         self.roster.book = book_of(view, fresh, self.usage, now)
         lines = self.roster.lines
         lines.shares = shares_of(view, fresh, self.usage, now, lines.shares)
@@ -188,6 +189,7 @@ def roster_of(view: View) -> Roster:
     organisation = read_organisation(view)
     roster.set_allowlists(organisation.allowlists)
     roster.set_prices(organisation.prices)
+    roster.unreadable = organisation.unreadable_for_starts
     for worker in view.workers():
         roster.put_worker(worker)
     for attempt in view.live_attempts():

@@ -24,7 +24,8 @@ from simpletuner_fleet.core.people.teams import (
 )
 from simpletuner_fleet.core.people.visibility import Belonging, Visibility, VisibilityScope
 from simpletuner_fleet.core.placement.shares import FairShare
-from simpletuner_fleet.core.placement.team_allowlist import NOTHING_ALLOWED, TeamAllowlist
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
+from simpletuner_fleet.core.placement.unreadable import ALL_READABLE, UnreadableSettings
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.engine.memory.layered import NOTHING, Layered
 from simpletuner_fleet.engine.memory.setting_documents import (
@@ -39,6 +40,7 @@ from simpletuner_fleet.engine.memory.setting_documents import (
 from simpletuner_fleet.ports import SetAsideRow, View
 
 CURRENCY_SETTING = "currency"
+MAY_FORBID_STARTS = (LIMITS_SETTING, QUOTA_PREFIX, PRICE_PREFIX)
 
 
 class NamesById(Mapping[str, str]):
@@ -105,14 +107,23 @@ class Organisation(Struct, frozen=True, kw_only=True):
 
     @property
     def allowlists(self) -> dict[str, TeamAllowlist]:
-        """Returns what teams may use, where that is limited; a team that cannot be read may use nothing."""
-        lost = dict.fromkeys(self._lost(TEAM_PREFIX), NOTHING_ALLOWED)
-        return allowlists_of(self.teams.values()) | lost
+        """Returns what teams may use, where that is limited."""
+        return allowlists_of(self.teams.values())
 
     @property
-    def nothing_may_start(self) -> bool:
-        """Tells whether a quota cannot be read, or a price by which quotas count: nobody knows what they leave."""
-        return bool(self._lost(QUOTA_PREFIX) or self._lost(PRICE_PREFIX))
+    def unreadable_for_starts(self) -> UnreadableSettings:
+        """Returns the settings that cannot be read and may forbid a start: also prices, by which quotas count."""
+        if not self.unreadable:
+            return ALL_READABLE
+        ids = [one.id for one in self.unreadable]
+        return UnreadableSettings(
+            of_all=tuple(one for one in ids if one.startswith(MAY_FORBID_STARTS)),
+            of_teams={one.removeprefix(TEAM_PREFIX): one for one in ids if one.startswith(TEAM_PREFIX)},
+        )
+
+    def is_unreadable(self, key: str) -> bool:
+        """Tells whether the setting of this name is there and cannot be read."""
+        return any(one.id == key for one in self.unreadable)
 
     def _lost(self, prefix: str) -> list[str]:
         """Returns the ids of what cannot be read."""

@@ -36,6 +36,7 @@ from simpletuner_fleet.engine.memory.setting_documents import RULE_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.estimates import estimate_in
 from simpletuner_fleet.orchestrator.organising.naming import known_team
+from simpletuner_fleet.orchestrator.organising.unreadable import delete_if_unreadable
 from simpletuner_fleet.ports import JobFilter, View
 
 MAX_RULES = 200
@@ -212,13 +213,19 @@ def _existing_rule(transaction: Transaction, rule_id: str) -> ApprovalRule:
 
 
 async def delete_rule(fleet: Fleet, rule_id: str, actor: Actor) -> None:
-    """Deletes a rule. Jobs that wait by it go on waiting: somebody still has to decide on them."""
+    """Deletes a rule, also one that cannot be read.
+
+    Jobs that wait by it go on waiting: somebody still has to decide on them.
+    """
 
     def step(transaction: Transaction) -> None:
+        deleted = EventType.APPROVAL_RULE_DELETED
+        if delete_if_unreadable(transaction, RULE_PREFIX, rule_id, deleted, "approval_rule", actor):
+            return
         known = _existing_rule(transaction, rule_id)
         transaction.tx.delete_setting(RULE_PREFIX + rule_id)
         transaction.organisation_changed()
-        transaction.record(_event(EventType.APPROVAL_RULE_DELETED, known, actor))
+        transaction.record(_event(deleted, known, actor))
 
     await fleet.act(step)
 

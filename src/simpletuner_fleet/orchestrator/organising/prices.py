@@ -16,6 +16,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.organisation import CURRENCY_SETTING
 from simpletuner_fleet.engine.memory.setting_documents import PRICE_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.organising.unreadable import delete_if_unreadable
 
 MAX_PRICE_RULES = 500
 
@@ -57,7 +58,12 @@ async def create_price(fleet: Fleet, asked: NewPrice, actor: Actor) -> PriceRule
 
 
 async def delete_price(fleet: Fleet, rule_id: str, actor: Actor) -> None:
+    """Deletes a rule about prices, also one that cannot be read."""
+
     def step(transaction: Transaction) -> None:
+        deleted = EventType.PRICE_DELETED
+        if delete_if_unreadable(transaction, PRICE_PREFIX, rule_id, deleted, "price", actor):
+            return
         rules = transaction.organisation.prices.rules
         known = next((rule for rule in rules if rule.id == rule_id), None)
         if known is None:
@@ -67,7 +73,7 @@ async def delete_price(fleet: Fleet, rule_id: str, actor: Actor) -> None:
             )
         transaction.tx.delete_setting(PRICE_PREFIX + rule_id)
         transaction.organisation_changed()
-        transaction.record(_event(EventType.PRICE_DELETED, rule_id, actor, **msgspec.to_builtins(known)))
+        transaction.record(_event(deleted, rule_id, actor, **msgspec.to_builtins(known)))
 
     await fleet.act(step)
 

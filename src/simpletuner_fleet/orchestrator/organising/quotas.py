@@ -16,6 +16,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.setting_documents import FAIR_SHARE_SETTING, QUOTA_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.naming import known_person, known_team
+from simpletuner_fleet.orchestrator.organising.unreadable import delete_if_unreadable
 
 MAX_QUOTAS = 1_000
 LEAST_HALF_LIFE_S = 60.0
@@ -78,15 +79,19 @@ async def change_quota(fleet: Fleet, quota_id: str, change: QuotaChange, actor: 
     return await fleet.act(step)
 
 
-async def delete_quota(fleet: Fleet, quota_id: str, actor: Actor) -> Quota:
-    def step(transaction: Transaction) -> Quota:
+async def delete_quota(fleet: Fleet, quota_id: str, actor: Actor) -> None:
+    """Deletes a quota, also one that cannot be read."""
+
+    def step(transaction: Transaction) -> None:
+        deleted = EventType.QUOTA_DELETED
+        if delete_if_unreadable(transaction, QUOTA_PREFIX, quota_id, deleted, "quota", actor):
+            return
         quota = _existing(transaction, quota_id)
         transaction.tx.delete_setting(QUOTA_PREFIX + quota.id)
         transaction.organisation_changed()
-        transaction.record(_event(EventType.QUOTA_DELETED, quota, actor))
-        return quota
+        transaction.record(_event(deleted, quota, actor))
 
-    return await fleet.act(step)
+    await fleet.act(step)
 
 
 def set_fair_share_within(transaction: Transaction, chosen: FairShare, actor: Actor) -> FairShare:

@@ -24,6 +24,7 @@ from simpletuner_fleet.core.people.teams import (
 from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.organising.unreadable import delete_if_unreadable
 from simpletuner_fleet.orchestrator.people.accounts import drop_keys_of_leads
 from simpletuner_fleet.ports import View
 
@@ -78,6 +79,15 @@ async def delete_team(fleet: Fleet, team_id: str, actor: Actor) -> Team:
         return team
 
     return await fleet.act(step)
+
+
+async def delete_unreadable_team(fleet: Fleet, team_id: str, actor: Actor) -> bool:
+    """Deletes the team if it cannot be read, and tells whether it did. Nobody belonged to it any more."""
+    return await fleet.act(
+        lambda transaction: delete_if_unreadable(
+            transaction, TEAM_PREFIX, team_id, EventType.TEAM_DELETED, "team", actor
+        )
+    )
 
 
 async def set_member(fleet: Fleet, team_id: str, who: str, role: TeamRole | None, actor: Actor) -> Team:

@@ -7,7 +7,9 @@ from msgspec import Struct
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.core.people.accounts import SESSION_IDLE_S, SESSION_LIFE_S
+from simpletuner_fleet.core.policy import NO_LIMITS
 from simpletuner_fleet.engine.memory.index import read_limits
+from simpletuner_fleet.engine.memory.setting_documents import LIMITS_SETTING
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
@@ -54,12 +56,14 @@ async def settings(call: Call[None]) -> Reply:
     deps = deps_of(call)
     sees_secrets = call.principal.can("secrets.read")
     limits, names = await deps.fleet.read(lambda view: (read_limits(view), people_names(view)))
+    unreadable = deps.fleet.organisation.is_unreadable(LIMITS_SETTING)
     secrets = await list_secrets(deps.fleet) if sees_secrets else {}
     with spoken(call):
         return page(
             call,
             "access/settings.html",
-            limits=limits,
+            limits=NO_LIMITS if unreadable else limits,
+            limits_unreadable=unreadable,
             sees_secrets=sees_secrets,
             may_write_secrets=call.principal.can("secrets.write") and deps.fleet.vault is not None,
             secrets=[

@@ -47,7 +47,11 @@ def test_a_rule_without_a_condition_is_said_to_hold_for_every_job(ask: Run, serv
     server.on("POST", RULES, {**RULE, "gpus_over": None})
     made = ask("approvals", "add-rule", "large")
     assert "every job that is submitted from now on needs an approval" in made.err
+    assert "but for jobs of those who may approve every job" in made.err
     assert "every job" in made.out
+    server.on("POST", RULES, {**RULE, "gpus_over": None, "exempts_approvers": False})
+    made = ask("approvals", "add-rule", "large")
+    assert made.err.rstrip().endswith("every job that is submitted from now on needs an approval")
     server.on("POST", RULES, {**RULE, "gpus_over": 0})
     made = ask("approvals", "add-rule", "large", "--gpus-over", "0")
     assert "gpus_over=0" in made.out

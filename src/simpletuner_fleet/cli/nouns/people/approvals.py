@@ -124,7 +124,14 @@ def change_rule(args: argparse.Namespace) -> int:
 def _show(out: Output, rule: dict[str, Any]) -> None:
     out.item(rule, RULE)
     if not _named(rule):
-        out.say(_("the rule has no condition: every job that is submitted from now on needs an approval"))
+        out.say(
+            _(
+                "the rule has no condition: every job that is submitted from now on needs an approval, but for jobs of "
+                "those who may approve every job"
+            )
+            if rule["exempts_approvers"]
+            else _("the rule has no condition: every job that is submitted from now on needs an approval")
+        )
 
 
 def _asked(args: argparse.Namespace) -> dict[str, Any]:

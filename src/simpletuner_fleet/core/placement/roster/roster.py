@@ -26,6 +26,7 @@ from simpletuner_fleet.core.placement.roster.known_surveys import KnownSurveys
 from simpletuner_fleet.core.placement.roster.lines import Lines, Waiting, waits
 from simpletuner_fleet.core.placement.roster.reservations import Reservations
 from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
+from simpletuner_fleet.core.placement.unreadable import ALL_READABLE, UnreadableSettings
 from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType
 
@@ -44,6 +45,7 @@ class Roster:
         self.running_by_team: dict[str, int] = {}
         self.book: QuotaBook | None = None
         """None where there are no quotas."""
+        self.unreadable: UnreadableSettings = ALL_READABLE
         self.lines = Lines(begun=self._match_alike, over=self._forget_alike)
         self.allowlists: Mapping[str, TeamAllowlist] = {}
         """By team, what its jobs may use; a team that is not here may use everything."""
@@ -82,6 +84,7 @@ class Roster:
         seen.running_by_owner = dict(self.running_by_owner)
         seen.running_by_team = dict(self.running_by_team)
         seen.book, seen.allowlists, seen.prices = self.book, self.allowlists, self.prices
+        seen.unreadable = self.unreadable
         known = self._occupancy
         seen._occupancy = {
             id: known.get(id) or self._count_occupancy(id, one) for id, one in seen.workers.items()

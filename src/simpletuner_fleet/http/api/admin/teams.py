@@ -90,7 +90,10 @@ async def change_team(call: Call[ChangeTeamBody]) -> TeamView:
 
 
 async def delete_team(call: Call[None]) -> Done:
-    team = await teams.delete_team(deps_of(call).fleet, _team(call).id, call.actor)
+    fleet, named = deps_of(call).fleet, call.path["id"]
+    if await teams.delete_unreadable_team(fleet, named, call.actor):
+        return Done(id=named)
+    team = await teams.delete_team(fleet, _team(call).id, call.actor)
     await _forget(call, team.members)
     return Done(id=team.id)
 

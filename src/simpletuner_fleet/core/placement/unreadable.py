@@ -1,0 +1,21 @@
+"""Says which settings cannot be read, and which jobs must wait for them."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.job import Job
+
+
+class UnreadableSettings(Struct, frozen=True, kw_only=True):
+    """Names the settings without which nobody knows whether a job may start."""
+
+    of_all: tuple[str, ...] = ()
+    """Quotas, prices and limits, which any job may reach."""
+    of_teams: dict[str, str] = {}
+    """By team, the team itself: what its jobs may use is not known."""
+
+    def concerning(self, job: Job) -> tuple[str, ...]:
+        own = self.of_teams.get(job.team) if job.team else None
+        return (*self.of_all, own) if own else self.of_all
+
+
+ALL_READABLE = UnreadableSettings()
