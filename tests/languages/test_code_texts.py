@@ -66,6 +66,7 @@ PARAMS: dict[str, Any] = {
     "used_percent": 75,
     "share_percent": 20,
     "teams_ahead": 2,
+    "settings": ["quota:q_1", "limits"],
 }
 others = pytest.mark.parametrize("lang", [language.code for language in LANGUAGES if language.code != "en"])
 

@@ -372,19 +372,12 @@ def _spent(job: Job, code: Code) -> dict[str, Any]:
 def _why(
     job: Job, fleet: Survey, limit: Ceiling | None, now: float, held_until: float | None
 ) -> tuple[Code, dict[str, Any]]:
-    if job.hold is Hold.APPROVAL:
-        return Code.APPROVAL_REQUIRED, {}
-    if job.hold is Hold.DEPENDENCY:
-        return Code.DEPENDENCY, {"depends_on": list(job.depends_on)}
-    if job.state is not JobState.QUEUED:
-        return Code.NOT_WAITING, {"state": job.state}
-    if job.hold is Hold.START_TIME and job.not_before is not None:
-        return Code.START_TIME, {
-            "wait_s": max(0.0, job.not_before - now),
-            "until": job.not_before,
-            "starts": shown(job.not_before),
-        }
-    if limit and limit.code is Code.SETTING_UNREADABLE:  # what workers say of a team that nobody knows is not known
+    own = _of_its_own(job, now)
+    if own is not None:
+        return own
+    if (
+        limit and limit.code is Code.SETTING_UNREADABLE
+    ):  # what workers say of a team that nobody knows is not known
         return limit.code, limit.params
     if fleet.code in IMPOSSIBLE or fleet.code in PAID_TOO_MUCH:
         return fleet.code, fleet.params | _spent(job, fleet.code)
@@ -397,3 +390,20 @@ def _why(
     if fleet.code is Code.ALL_MATCHING_RECONNECTING:
         return fleet.code, {**fleet.params, "ago_s": max(0.0, now - fleet.params["since"])}
     return fleet.code, fleet.params
+
+
+def _of_its_own(job: Job, now: float) -> tuple[Code, dict[str, Any]] | None:
+    """Returns why the job does not wait for workers, if it does not."""
+    if job.hold is Hold.APPROVAL:
+        return Code.APPROVAL_REQUIRED, {}
+    if job.hold is Hold.DEPENDENCY:
+        return Code.DEPENDENCY, {"depends_on": list(job.depends_on)}
+    if job.state is not JobState.QUEUED:
+        return Code.NOT_WAITING, {"state": job.state}
+    if job.hold is Hold.START_TIME and job.not_before is not None:
+        return Code.START_TIME, {
+            "wait_s": max(0.0, job.not_before - now),
+            "until": job.not_before,
+            "starts": shown(job.not_before),
+        }
+    return None

@@ -323,7 +323,9 @@ REASONS: dict[str, Reason] = {
         Reason(
             code=Code.SETTING_UNREADABLE,
             kind=Kind.ADMIN,
-            sentence=N_("nobody knows whether the job may start: the stored setting cannot be read (%(settings)s)"),
+            sentence=N_(
+                "nobody knows whether the job may start: the stored setting cannot be read (%(settings)s)"
+            ),
             label=N_("a setting cannot be read"),
             fixes=(
                 N_(
