@@ -37,7 +37,7 @@ async def test_users_by_scim_are_added_to_what_is_known_and_the_quotas_follow_th
             ).resource
             for n in range(5)
         ]
-        book = server.fleet.book
+        book = await server.fleet.act(lambda transaction: transaction.index.roster.book)
         assert book is not None
         assert list(book.concerning(made[0].id, "")) == []
         members = [{"value": made[0].id}]

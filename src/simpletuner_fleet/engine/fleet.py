@@ -10,7 +10,6 @@ from simpletuner_fleet.core.errors import FleetError, NotLeader, StoreUnavailabl
 from simpletuner_fleet.core.jobs import lifecycle, retry
 from simpletuner_fleet.core.jobs.fencing import Turn, turn_of
 from simpletuner_fleet.core.jobs.job import AttemptState, Hold
-from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection
@@ -165,11 +164,6 @@ class Fleet:
         self._index.placing_from = until
         self._index.unplaced = True
 
-    @property
-    def book(self) -> QuotaBook | None:
-        """Returns the book of quotas, for reports on them; it changes while it is read."""
-        return self._index.roster.book
-
     def clock_frees_something(self) -> bool:
         """Tells whether a daily quota is due to begin anew, or part of an hourly one is free again."""
         return self._index.clock_frees_something(self.clock.now())
@@ -189,7 +183,7 @@ class Fleet:
                 roster = None
             self._standing = FleetStanding(
                 version=version if roster else -1,
-                book=self.book,
+                book=index.roster.book,
                 roster=roster,
                 verdicts=self._standing.verdicts,
             )

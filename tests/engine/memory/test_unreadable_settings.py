@@ -123,9 +123,12 @@ async def test_what_cannot_be_read_can_be_deleted_and_forbids_nothing_any_more(
     async with damaged(tmp_path, key) as running:
         await running.worker()
         waiting = (await running.submit())["job_id"] if key.startswith(("quota", "price")) else None
+        list_path = path.removesuffix("/x_1")
+        assert (await running.get(list_path))["unreadable"] == ["x_1"]
         deleted = await running.http.delete(path)
         assert deleted.status_code == 200, deleted.text
         assert running.fleet.organisation.unreadable == ()
+        assert (await running.get(list_path))["unreadable"] == []
         assert (await running.http.delete(path)).status_code == 404
         entries = (await running.get("/api/audit"))["entries"]
         assert [one["details"] for one in entries if one["target_id"] == "x_1"] == [{"unreadable": True}]

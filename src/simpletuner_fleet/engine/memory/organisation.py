@@ -102,7 +102,7 @@ class Organisation(Struct, frozen=True, kw_only=True):
     @property
     def rules_in_force(self) -> tuple[ApprovalRule, ...]:
         """Returns the approval rules; for one that cannot be read every job needs an administrator's approval."""
-        lost = self._lost(RULE_PREFIX)
+        lost = self.unreadable_ids(RULE_PREFIX)
         return self.rules + tuple(ApprovalRule(id=one, name=one, by=Approvers.ADMINS) for one in lost)
 
     @property
@@ -125,8 +125,8 @@ class Organisation(Struct, frozen=True, kw_only=True):
         """Tells whether the setting of this name is there and cannot be read."""
         return any(one.id == key for one in self.unreadable)
 
-    def _lost(self, prefix: str) -> list[str]:
-        """Returns the ids of what cannot be read."""
+    def unreadable_ids(self, prefix: str) -> list[str]:
+        """Returns the ids of what is there and cannot be read, of quotas, teams, rules or prices."""
         return [one.id.removeprefix(prefix) for one in self.unreadable if one.id.startswith(prefix)]
 
     def provider(self, provider_id: str) -> StoredProvider | None:

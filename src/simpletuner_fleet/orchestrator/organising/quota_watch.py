@@ -17,7 +17,7 @@ from simpletuner_fleet.core.people.quotas import QuotaBook, QuotaStanding, quota
 from simpletuner_fleet.core.placement.usage import person, team
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.storage.uploads.stored_quotas import stored_by_owner
+from simpletuner_fleet.storage.uploads.stored_quotas import storage_book, stored_by_owner
 
 KNOWN = "quotas.told"
 """The setting that says of which quotas people were told already."""
@@ -31,10 +31,8 @@ async def watch_quotas(fleet: Fleet) -> None:
         return
     fleet.quotas_looked_at = now
     if any(quota.kind in WATCHED for quota in fleet.organisation.quotas):
-        book = fleet.book
-        stored = (
-            await fleet.read(lambda view: stored_by_owner(view, book)) if book and book.counts_storage else []
-        )
+        book = storage_book(fleet.organisation)
+        stored = await fleet.read(lambda view: stored_by_owner(view, book)) if book else []
         await fleet.act(lambda transaction: _look(transaction, stored))
 
 

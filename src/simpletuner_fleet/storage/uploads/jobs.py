@@ -4,11 +4,12 @@ from collections.abc import Collection, Mapping
 
 from simpletuner_fleet.core.errors import QuotaExceeded
 from simpletuner_fleet.core.jobs.fencing import Claim, Turn
+from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.fenced import newest_attempt
-from simpletuner_fleet.storage.uploads.stored_quotas import storage_refused
+from simpletuner_fleet.storage.uploads.stored_quotas import storage_book, storage_refused
 
 JOB_PARTS = "uploads"
 
@@ -47,7 +48,8 @@ class JobUploads:
         return await (self._fleet.read_now if len(shas) == 1 else self._fleet.read)(look)
 
     async def check_room(self, more_bytes: int) -> None:
-        await self._fleet.read(lambda view: self._check_room(view, more_bytes))
+        book = storage_book(self._fleet.organisation)
+        await self._fleet.read(lambda view: self._check_room(view, book, more_bytes))
 
     async def check_turn(self) -> None:
         await self._fleet.read_now(lambda view: newest_attempt(view, self._claim))
@@ -55,25 +57,20 @@ class JobUploads:
     async def own(self, sha256: str, size: int) -> None:
         def step(transaction: Transaction) -> None:
             newest_attempt(transaction.tx, self._claim)
-            self._check_room(transaction.tx, size)
+            self._check_room(transaction.tx, storage_book(transaction.organisation), size)
             transaction.tx.own_object(self._claim.job_id, sha256, size, transaction.now)
 
         await self._fleet.act(step)
 
-    def _check_room(self, view: View, more_bytes: int) -> None:
+    def _check_room(self, view: View, book: QuotaBook | None, more_bytes: int) -> None:
         allowed = self._fleet.policy.job_storage_bytes
         if view.stored_bytes_of_job(self._claim.job_id) + more_bytes > allowed:
             raise QuotaExceeded(f"One job can store at most {allowed} bytes.", quota_bytes=allowed)
-        if self._is_counted:
-            self._check_owners(view, more_bytes)
+        if book is not None or self._fleet.policy.user_storage_bytes is not None:
+            self._check_owners(view, book, more_bytes)
 
-    @property
-    def _is_counted(self) -> bool:
-        """Tells whether the other jobs' stored bytes count, too, which have to be summed up from their rows."""
-        book = self._fleet.book
-        return self._fleet.policy.user_storage_bytes is not None or (book is not None and book.counts_storage)
-
-    def _check_owners(self, view: View, more_bytes: int) -> None:
+    def _check_owners(self, view: View, book: QuotaBook | None, more_bytes: int) -> None:
+        """Checks what all jobs of the owner, or of their team, have stored, which is summed up from their rows."""
         job = view.job(self._claim.job_id)
         if job is None:
             return
@@ -84,7 +81,6 @@ class JobUploads:
                 next_step="Delete files of old jobs, or ask for a higher SIMPLETUNER_USER_STORAGE_GB.",
                 quota_bytes=allowed,
             )
-        book = self._fleet.book
         full = storage_refused(view, book, job, more_bytes) if book else None
         if full is not None:
             quota, taken = full.quota, full.used

@@ -18,7 +18,7 @@ async def events(running: Running, kind: str) -> list[dict[str, Any]]:
 
 async def test_what_jobs_cost_from_the_price_to_the_report(store: Store) -> None:
     async with orchestrator(store) as running:
-        assert (await running.get("/api/prices")) == {"currency": "USD", "rules": []}
+        assert (await running.get("/api/prices")) == {"currency": "USD", "rules": [], "unreadable": []}
         await running.http.put("/api/prices/currency", json={"currency": "EUR"})
         await running.save_config("cats", GPU_CONFIG)
         agent = await running.worker("gpu-1", gpus=2)

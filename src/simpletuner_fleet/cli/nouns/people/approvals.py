@@ -9,6 +9,7 @@ from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.cli.remote.unreadable import say_unreadable
 from simpletuner_fleet.languages import _
 
 APPROVALS = "/api/approvals"
@@ -85,7 +86,9 @@ def _decide(args: argparse.Namespace, verb: str) -> int:
 
 def rules(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        Output(args).items("rules", api.items(RULES, "rules"), RULE)
+        out, answer = Output(args), api.page(RULES, "rules")
+        out.items("rules", answer["rules"], RULE)
+        say_unreadable(out, answer, "approvals delete-rule")
     return ExitCode.OK
 
 

@@ -9,6 +9,7 @@ from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.cli.remote.unreadable import say_unreadable
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values
 
@@ -19,7 +20,9 @@ NO_PRICE = "none"
 def list_(args: argparse.Namespace) -> int:
     with connected(args) as api:
         answer = api.page(PRICES, "rules")
-        Output(args).items("prices", answer["rules"], _columns(str(answer["currency"])))
+        out = Output(args)
+        out.items("prices", answer["rules"], _columns(str(answer["currency"])))
+        say_unreadable(out, answer, "prices delete")
     return ExitCode.OK
 
 

@@ -8,6 +8,7 @@ from simpletuner_fleet.cli.frame.errors import ExitCode, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.cli.remote.unreadable import say_unreadable
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values
 
@@ -45,14 +46,20 @@ def _used(quota: dict[str, Any]) -> Any:
 
 def mine(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        Output(args).items("quotas", api.items(f"{QUOTAS}/me", "quotas"), MINE)
+        _show(args, api.page(f"{QUOTAS}/me", "quotas"), MINE)
     return ExitCode.OK
 
 
 def list_(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        Output(args).items("quotas", api.items(QUOTAS, "quotas"), LIST)
+        _show(args, api.page(QUOTAS, "quotas"), LIST)
     return ExitCode.OK
+
+
+def _show(args: argparse.Namespace, answer: dict[str, Any], columns: tuple[Column, ...]) -> None:
+    out = Output(args)
+    out.items("quotas", answer["quotas"], columns)
+    say_unreadable(out, answer, "quotas delete")
 
 
 def create(args: argparse.Namespace) -> int:

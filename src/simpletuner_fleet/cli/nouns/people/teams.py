@@ -7,6 +7,7 @@ from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.cli.remote.unreadable import say_unreadable
 from simpletuner_fleet.languages import _
 
 TEAMS = "/api/teams"
@@ -40,7 +41,9 @@ DETAIL = (
 
 def list_(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        Output(args).items("teams", api.items(TEAMS, "teams"), LIST)
+        out, answer = Output(args), api.page(TEAMS, "teams")
+        out.items("teams", answer["teams"], LIST)
+        say_unreadable(out, answer, "teams delete")
     return ExitCode.OK
 
 

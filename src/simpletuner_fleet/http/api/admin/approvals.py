@@ -23,6 +23,7 @@ from simpletuner_fleet.core.people.approvals import (
 from simpletuner_fleet.core.people.own_roles import permissions_held
 from simpletuner_fleet.core.people.teams import TeamRole, role_in
 from simpletuner_fleet.engine.memory.owners import name_of
+from simpletuner_fleet.engine.memory.setting_documents import RULE_PREFIX
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import acts_for_itself_alone, holds_by_role
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
@@ -131,6 +132,8 @@ class RuleBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class RulesView(Struct):
     rules: list[ApprovalRule]
+    unreadable: list[str]
+    """The ids of rules that cannot be read and are not in the list; while there is one every job needs an approval."""
 
 
 def voter_of(call: Call[Any], job: Job) -> Voter:
@@ -240,7 +243,8 @@ async def reject(call: Call[NoteBody | None]) -> ApprovalView:
 
 
 async def list_rules(call: Call[None]) -> RulesView:
-    return RulesView(list(deps_of(call).fleet.organisation.rules))
+    organisation = deps_of(call).fleet.organisation
+    return RulesView(list(organisation.rules), unreadable=organisation.unreadable_ids(RULE_PREFIX))
 
 
 async def create_rule(call: Call[RuleBody]) -> ApprovalRule:

@@ -5,15 +5,16 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.bounds import Name
-from simpletuner_fleet.core.people.quotas import OF_MONEY, Quota, QuotaBook, whose
-from simpletuner_fleet.core.placement.usage import UseLedger
+from simpletuner_fleet.core.people.quotas import OF_MONEY, Quota, QuotaStanding, whose
 from simpletuner_fleet.engine.memory.organisation import Organisation
+from simpletuner_fleet.engine.memory.setting_documents import QUOTA_PREFIX
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator.organising import quotas
 from simpletuner_fleet.orchestrator.organising.quotas import NewQuota, QuotaChange
-from simpletuner_fleet.storage.uploads.stored_quotas import stored_standings
+from simpletuner_fleet.storage.uploads.stored_quotas import storage_book, stored_standings
 
 TAGS = ("quotas",)
 PERMISSION = "admin.limits"
@@ -37,6 +38,8 @@ class QuotaView(Struct, kw_only=True):
 
 class QuotasView(Struct):
     quotas: list[QuotaView]
+    unreadable: list[str]
+    """The ids of quotas that cannot be read and are not in the list; while there is one no job starts."""
 
 
 class StandingView(QuotaView, kw_only=True):
@@ -50,6 +53,8 @@ class StandingView(QuotaView, kw_only=True):
 
 class OwnQuotasView(Struct):
     quotas: list[StandingView]
+    unreadable: list[str]
+    """The ids of quotas that cannot be read: one of them may concern the caller."""
 
 
 class NewQuotaBody(NewQuota, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,11 +66,16 @@ class QuotaChangeBody(QuotaChange, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 async def list_quotas(call: Call[None]) -> QuotasView:
-    return QuotasView([_view(call, quota) for quota in deps_of(call).fleet.organisation.quotas])
+    organisation = deps_of(call).fleet.organisation
+    return QuotasView(
+        [_view(call, quota) for quota in organisation.quotas],
+        unreadable=organisation.unreadable_ids(QUOTA_PREFIX),
+    )
 
 
 async def own_quotas(call: Call[None]) -> OwnQuotasView:
-    return OwnQuotasView(await standings(call))
+    unreadable = deps_of(call).fleet.organisation.unreadable_ids(QUOTA_PREFIX)
+    return OwnQuotasView(await standings(call), unreadable=unreadable)
 
 
 async def create_quota(call: Call[NewQuotaBody]) -> QuotaView:
@@ -84,17 +94,15 @@ async def delete_quota(call: Call[None]) -> Done:
 
 async def standings(call: Call[Any]) -> list[StandingView]:
     """Returns every quota that the caller's own jobs are counted in, and those of the caller's teams."""
-    fleet, scope = deps_of(call).fleet, visibility_scope_of(call)
-    organisation, book = fleet.organisation, fleet.book or QuotaBook((), {}, {}, UseLedger())
-    owner, now = call.principal.owns_as, fleet.clock.now()
-    counted = {
-        (quota.id, account): (quota, account)
-        for team_id in ("", *sorted(scope.teams))
-        for quota, account in book.concerning(owner, team_id)
-    }
-    seen = {key: book.standing(quota, account, now) for key, (quota, account) in counted.items()}
-    if book.counts_storage:
-        stored = await fleet.read(lambda view: stored_standings(view, counted.values()))
+    fleet, organisation = deps_of(call).fleet, deps_of(call).fleet.organisation
+    if not organisation.quotas:
+        return []
+    # Within a step: what is used changes while the writer works, and is not known while rows are loaded.
+    counted = await fleet.act(lambda transaction: _own(call, transaction))
+    seen = {(one.quota.id, one.account): one for one in counted}
+    if storage_book(organisation):
+        pairs = [(one.quota, one.account) for one in counted]
+        stored = await fleet.read(lambda view: stored_standings(view, pairs))
         seen |= {(one.quota.id, one.account): one for one in stored}
     return [
         StandingView(
@@ -106,6 +114,18 @@ async def standings(call: Call[Any]) -> list[StandingView]:
         )
         for one in seen.values()
     ]
+
+
+def _own(call: Call[Any], transaction: Transaction) -> list[QuotaStanding]:
+    book, owner = transaction.index.roster.book, call.principal.owns_as
+    if book is None:
+        return []
+    concerning = {
+        (quota.id, account): (quota, account)
+        for team_id in ("", *sorted(visibility_scope_of(call).teams))
+        for quota, account in book.concerning(owner, team_id)
+    }
+    return [book.standing(quota, account, transaction.now) for quota, account in concerning.values()]
 
 
 def _view(call: Call[Any], quota: Quota) -> QuotaView:

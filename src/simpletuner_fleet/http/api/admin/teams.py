@@ -9,6 +9,7 @@ from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.core.errors import Forbidden, StoreUnavailable
 from simpletuner_fleet.core.people.teams import (
     LEAD_PERMISSIONS,
+    TEAM_PREFIX,
     Team,
     TeamRole,
     TeamRules,
@@ -50,6 +51,8 @@ class TeamView(Struct, kw_only=True):
 
 class TeamsView(Struct):
     teams: list[TeamView]
+    unreadable: list[str]
+    """For administrators, the ids of teams that cannot be read and are not in the list; their jobs start nowhere."""
 
 
 class CreateTeamBody(TeamChange, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +71,14 @@ class MemberBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 async def list_teams(call: Call[None]) -> TeamsView:
-    return TeamsView([await team_view(call, team) for team in known_teams(call)])
+    known = [await team_view(call, team) for team in known_teams(call)]
+    return TeamsView(known, unreadable=unreadable_teams(call))
+
+
+def unreadable_teams(call: Call[Any]) -> list[str]:
+    """Returns the ids of teams that cannot be read, for whoever may delete them."""
+    may_delete = call.principal.can(PERMISSION)
+    return deps_of(call).fleet.organisation.unreadable_ids(TEAM_PREFIX) if may_delete else []
 
 
 async def get_team(call: Call[None]) -> TeamView:

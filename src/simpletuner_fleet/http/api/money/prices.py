@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.money.idle import IdleCost, idle_cost
 from simpletuner_fleet.core.money.prices import PriceRule
+from simpletuner_fleet.engine.memory.setting_documents import PRICE_PREFIX
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import Call, Route
 from simpletuner_fleet.http.views.jobs import Done
@@ -23,6 +24,8 @@ class PricesView(Struct, kw_only=True):
     currency: str
     rules: list[PriceRule]
     """As they are asked: those that name more first, and of equals the one that was set last."""
+    unreadable: list[str]
+    """The ids of rules that cannot be read and are not in the list; while there is one no job starts."""
 
 
 class NewPriceBody(NewPrice, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,8 +43,9 @@ class IdleView(Struct, kw_only=True):
 
 
 async def list_prices(call: Call[Any]) -> PricesView:
-    known = deps_of(call).fleet.organisation.prices
-    return PricesView(currency=known.currency, rules=list(known.rules))
+    organisation = deps_of(call).fleet.organisation
+    known, unreadable = organisation.prices, organisation.unreadable_ids(PRICE_PREFIX)
+    return PricesView(currency=known.currency, rules=list(known.rules), unreadable=unreadable)
 
 
 async def create_price(call: Call[NewPriceBody]) -> PriceRule:

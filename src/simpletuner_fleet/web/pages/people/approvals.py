@@ -28,7 +28,8 @@ class ApprovalsPageQuery(Struct, kw_only=True):
 async def approvals(call: Call[None]) -> Reply:
     waiting = (await list_approvals(call)).approvals
     may_manage = call.principal.can(PERMISSION)
-    rules = (await list_rules(call)).rules if may_manage else []
+    listed = await list_rules(call)
+    rules = listed.rules if may_manage else []
     organisation = deps_of(call).fleet.organisation
     currency = organisation.prices.currency
     chosen = next((one for one in rules if one.id == call.query.rule), None)
@@ -38,6 +39,7 @@ async def approvals(call: Call[None]) -> Reply:
             "access/approvals.html",
             yours=[one for one in waiting if one.yours_to_decide],
             others=[one for one in waiting if not one.yours_to_decide],
+            unreadable=listed.unreadable,
             rules=[rule_row(rule, organisation.names, currency) for rule in rules],
             chosen=rule_draft(chosen, organisation.names) if chosen else None,
             may_manage=may_manage,

@@ -1,7 +1,7 @@
 """Shows what the user has used of each quota and what is left; to administrators, all quotas."""
 
 from simpletuner_fleet.core.people.quotas import KIND_NAMES, QuotaAction, QuotaKind, QuotaScope
-from simpletuner_fleet.http.api.admin.quotas import PERMISSION, list_quotas, standings
+from simpletuner_fleet.http.api.admin.quotas import PERMISSION, list_quotas, own_quotas
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Reply, Route
 from simpletuner_fleet.languages import N_
 from simpletuner_fleet.web.frame.page import page, spoken
@@ -22,14 +22,15 @@ SCOPE_NAMES = {
 
 
 async def quotas(call: Call[None]) -> Reply:
-    own = await standings(call)
+    mine = await own_quotas(call)
     may_manage = call.principal.can(PERMISSION)
     everything = (await list_quotas(call)).quotas if may_manage else []
     with spoken(call):
         return page(
             call,
             "access/quotas.html",
-            own=own,
+            own=mine.quotas,
+            unreadable=mine.unreadable,
             rows=everything,
             may_manage=may_manage,
             kinds={kind.value: KIND_NAMES[kind] for kind in QuotaKind},
