@@ -126,7 +126,7 @@ def test_a_setting_that_cannot_be_read_is_the_reason_whatever_the_fleet_says(fle
 OF_MACHINES = {
     *(Code.WAITING_FOR_MACHINE, Code.MACHINE_CEILING, Code.MACHINE_TOO_DEAR),
     Code.MACHINE_COST_LIMIT,
-    *(Code.NO_MACHINE_OFFERED, Code.MACHINES_FAILED, Code.ASKING_FOR_MACHINE),
+    *(Code.NO_MACHINE_OFFERED, Code.MACHINES_FAILED, Code.ASKING_FOR_MACHINE, Code.MACHINE_UNREADABLE),
 }
 """Told in place of another; `tests/core/provisioning` and `tests/orchestrator/machines` reach them."""
 

@@ -246,6 +246,20 @@ def test_where_nothing_fits_it_says_what_was_looked_for() -> None:
     assert (refusal.code, refusal.params["gpus"]) == (Code.NO_MACHINE_OFFERED, 8)
 
 
+def test_a_pool_of_which_not_all_machines_can_be_read_brings_none_and_says_so() -> None:
+    held = a_fleet(waiting(), uncounted=frozenset({"cloud"}))
+    growth = grown(held, pool=a_pool(min_machines=1))
+    assert (chosen(growth), why_not(growth)) == ([], [(Code.MACHINE_UNREADABLE, None)])
+    other = a_pool("other")
+    both = grow(
+        [a_pool(), other],
+        {name: a_snapshot(offers=(an_offer(),)) for name in ("cloud", "other")},
+        {"cloud": (), "other": ()},
+        held,
+    )
+    assert [one.pool for one in both.wanted] == ["other"]
+
+
 def test_the_market_the_kind_and_the_region_are_the_pools_to_choose() -> None:
     spot, dear = an_offer("spot", 1_000_000, spot=True, region="eu"), an_offer("firm", 2_000_000, region="us")
     assert chosen(grown(a_fleet(waiting()), spot, dear)) == ["firm"]

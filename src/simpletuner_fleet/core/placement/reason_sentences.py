@@ -2,17 +2,23 @@
 
 from typing import Any
 
-from simpletuner_fleet.core.placement.reasons import (
-    LABEL_DIFFERS,
-    LABELS_APART,
-    LABELS_APART_DIFFER,
-    MACHINE_BOOTS,
-    MORE_AT_ONCE,
-    POOL_UNREACHABLE,
-    POOLS_RESERVED,
-    QUOTA_UNTIL,
-    REASONS,
-    Code,
+from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.placement.reasons import REASONS, Code
+
+POOLS_RESERVED = N_("no worker has joined yet, and every pool is reserved for other people or teams")
+POOL_UNREACHABLE = N_("no worker fits, and the pool %(pool)s cannot be asked for a machine: %(trouble)s")
+MACHINE_BOOTS = N_(
+    "waiting for a machine of the pool %(pool)s: %(provider)s, %(machine)s, %(price)s an hour, booting for %(since_s)s s"
+)
+QUOTA_UNTIL = N_(
+    "the quota %(quota)s is reached (%(kind)s, %(whose)s): %(used)s of %(ceiling)s until %(frees)s"
+)
+LABEL_DIFFERS = N_("no worker has the required label %(asked)s (%(have)s)")
+LABELS_APART = N_("no worker has the required combination of labels: %(asked)s")
+LABELS_APART_DIFFER = N_("no worker has the required combination of labels: %(asked)s (%(have)s)")
+MORE_AT_ONCE = N_(
+    "%(full_worker)s has unused GPUs (%(idle_gpus)s), but its limit of jobs at a time is %(at_once)s: "
+    "start it with --max-jobs auto."
 )
 
 Sentence = tuple[str, dict[str, str]]

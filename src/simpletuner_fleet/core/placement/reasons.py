@@ -462,6 +462,16 @@ REASONS: dict[str, Reason] = {
             fixes=(N_("See what happened: simpletuner machines list --all"),),
         ),
         Reason(
+            code=Code.MACHINE_UNREADABLE,
+            kind=Kind.ADMIN,
+            sentence=N_(
+                "no machine is started: one that may be of the pool %(pool)s cannot be read, so nobody knows which "
+                "limit a further one would pass"
+            ),
+            label=N_("a stored machine cannot be read"),
+            fixes=(N_("Ask an administrator to restore it from a backup: simpletuner doctor server"),),
+        ),
+        Reason(
             code=Code.ASKING_FOR_MACHINE,
             kind=Kind.WAIT,
             sentence=N_("no worker fits: the pool %(pool)s is being asked for a machine"),
@@ -477,19 +487,3 @@ REASONS: dict[str, Reason] = {
 }
 IMPOSSIBLE = frozenset(reason.code for reason in REASONS.values() if reason.impossible)
 CODE_OF_REFUSAL = {refusal: reason.code for reason in REASONS.values() for refusal in reason.refusals}
-
-POOLS_RESERVED = N_("no worker has joined yet, and every pool is reserved for other people or teams")
-POOL_UNREACHABLE = N_("no worker fits, and the pool %(pool)s cannot be asked for a machine: %(trouble)s")
-MACHINE_BOOTS = N_(
-    "waiting for a machine of the pool %(pool)s: %(provider)s, %(machine)s, %(price)s an hour, booting for %(since_s)s s"
-)
-QUOTA_UNTIL = N_(
-    "the quota %(quota)s is reached (%(kind)s, %(whose)s): %(used)s of %(ceiling)s until %(frees)s"
-)
-LABEL_DIFFERS = N_("no worker has the required label %(asked)s (%(have)s)")
-LABELS_APART = N_("no worker has the required combination of labels: %(asked)s")
-LABELS_APART_DIFFER = N_("no worker has the required combination of labels: %(asked)s (%(have)s)")
-MORE_AT_ONCE = N_(
-    "%(full_worker)s has unused GPUs (%(idle_gpus)s), but its limit of jobs at a time is %(at_once)s: "
-    "start it with --max-jobs auto."
-)

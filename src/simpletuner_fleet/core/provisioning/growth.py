@@ -143,6 +143,8 @@ class _Market(Struct):
     spent: Spending
     paused_until: float
     boot_s: float
+    is_counted: bool
+    """False: a machine, or a bill, that may be the pool's cannot be read, and nobody knows what one more would pass."""
     worker_of: dict[OfferKind, Worker] = field(default_factory=dict)
     """What each kind of machine that the pool takes will become, whatever it costs: of one kind there may be hundreds."""
     ranked: dict[bool, list[MachineOffer]] = field(default_factory=dict)
@@ -179,10 +181,11 @@ def grow(
             spent=spending_towards(pool, machines[pool.name], fleet.now),
             paused_until=paused_until(machines[pool.name]),
             boot_s=usual_boot_s(machines[pool.name]),
+            is_counted=pool.name not in fleet.uncounted,
             taken=_singles_asked_for(snapshots[pool.name], machines[pool.name], fleet),
         )
         for pool in pools
-        if pool.brings_machines and pool.name in snapshots and pool.name not in fleet.uncounted
+        if pool.brings_machines and pool.name in snapshots
     ]
     if not markets:
         return growth
@@ -194,6 +197,8 @@ def grow(
     }
     _serve(fleet, markets, list(room_of.values()), growth)
     for market in markets:
+        if not market.is_counted:
+            continue
         own = machines[market.pool.name]
         _keep_least(market, own, fleet, growth)
         wanted = [machine.id for machine in own if machine.state is MachineState.WANTED]
@@ -284,6 +289,8 @@ def _want(market: _Market, offer: MachineOffer, job_id: str, growth: Growth) -> 
 
 def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | NoMachine:
     pool = market.pool
+    if not market.is_counted:
+        return NoMachine(code=Code.MACHINE_UNREADABLE, params={"pool": pool.name})
     if job.id not in market.usable:
         market.usable[job.id] = _usable_offers(market, job, fleet)
     usable = market.usable[job.id]
