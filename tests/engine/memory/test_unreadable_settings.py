@@ -136,6 +136,25 @@ async def test_what_cannot_be_read_can_be_deleted_and_forbids_nothing_any_more(
             assert (await running.job(waiting))["status"] == "dispatched"
 
 
+@pytest.mark.parametrize(
+    ("key", "method", "path", "body"),
+    [
+        ("role:x-1", "PUT", "/api/admin/roles/x-1", {"permissions": ["jobs.read"]}),
+        (
+            *("sign_in_provider:x-1", "POST", "/api/admin/sign-in/providers"),
+            {"id": "x-1", "issuer": "https://id.example", "client_id": "fleet", "roles": {"everybody": "viewer"}},
+        ),
+    ],
+)
+async def test_a_role_or_a_provider_that_cannot_be_read_is_set_anew_under_its_name(
+    tmp_path: Path, key: str, method: str, path: str, body: dict[str, Any]
+) -> None:
+    async with damaged(tmp_path, key) as running:
+        made = await running.http.request(method, path, json=body)
+        assert made.status_code in (200, 201), made.text
+        assert running.fleet.organisation.unreadable == ()
+
+
 async def test_limits_that_cannot_be_read_are_set_anew_only_as_a_whole(tmp_path: Path) -> None:
     concurrency = "/api/queue/concurrency"
     async with damaged(tmp_path, "limits") as running:
