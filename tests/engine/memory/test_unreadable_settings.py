@@ -142,7 +142,12 @@ async def test_what_cannot_be_read_can_be_deleted_and_forbids_nothing_any_more(
         ("role:x-1", "PUT", "/api/admin/roles/x-1", {"permissions": ["jobs.read"]}),
         (
             *("sign_in_provider:x-1", "POST", "/api/admin/sign-in/providers"),
-            {"id": "x-1", "issuer": "https://id.example", "client_id": "fleet", "roles": {"everybody": "viewer"}},
+            {
+                "id": "x-1",
+                "issuer": "https://id.example",
+                "client_id": "fleet",
+                "roles": {"everybody": "viewer"},
+            },
         ),
     ],
 )
