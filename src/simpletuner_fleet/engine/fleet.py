@@ -14,6 +14,7 @@ from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, no
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
+from simpletuner_fleet.engine.gate import Gate
 from simpletuner_fleet.engine.memory.gpu_history import GpuHistory
 from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.memory.organisation import NOBODY_ORGANISED, read_organisation
@@ -28,6 +29,8 @@ from simpletuner_fleet.protocol.messages import AuditHead
 T = TypeVar("T")
 END_OF_TIME = 1e15
 MANY = 1_000_000
+SCANS_AT_ONCE = 64
+SCANS_PER_CALLER = 1
 
 
 class Fleet:
@@ -54,6 +57,8 @@ class Fleet:
         self.audit_head: AuditHead | None = None
         self.witnesses: dict[str, Witness] = {}
         self.signed_heads: SignedHeads | None = None
+        self.scan_gate = Gate(at_once=SCANS_AT_ONCE, per_caller=SCANS_PER_CALLER)
+        """Before the line of long looks, which no single caller fills."""
         self.organisation = NOBODY_ORGANISED
         """Teams as they were last committed: for whoever looks, beside the writer."""
         self.on_first_offer: Callable[[float], None] | None = None
@@ -191,6 +196,14 @@ class Fleet:
 
     def read(self, look: Callable[[View], T]) -> Coroutine[Any, Any, T]:
         return self.store.read(look)
+
+    @property
+    def sees_everything(self) -> bool:
+        return True
+
+    def scan(self, look: Callable[[View], T]) -> Coroutine[Any, Any, T]:
+        """Reads as `read` does, beside it: for whatever goes through many rows."""
+        return self.store.scan(look)
 
     async def read_now(self, look: Callable[[View], T]) -> T:
         """Reads a few rows that are asked for all the time."""

@@ -4,7 +4,7 @@ The rule is `core.people.visibility.may_see`; here it is applied between whoever
 seen is not there: no list counts it, and a search for it finds nothing.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
@@ -134,9 +134,9 @@ class ScopedView:
         seen = self.job_titles([one.job_id for one in attempts])
         return [one for one in attempts if one.job_id in seen]
 
-    def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
+    def attempts_used(self, since: float, until: float) -> Iterator[UsedAttempt]:
         used = self.whole.attempts_used(since, until)
-        return [seen for one in used if (seen := seen_use(self.scope, one))]
+        return (seen for one in used if (seen := seen_use(self.scope, one)))
 
     def time_used(self, since: float, now: float) -> list[UsedTime]:
         used = ((one, seen_owner(self.scope, one)) for one in self.whole.time_used(since, now))
@@ -234,9 +234,24 @@ class ScopedFleet(Fleet):
         self.__dict__ = fleet.__dict__
         self._scope_of = visibility_scope_of
 
+    @property
+    def sees_everything(self) -> bool:
+        return self._scope_of().above
+
     async def read(self, look: Callable[[View], T]) -> T:
         scope = self._scope_of()
         return await super().read(lambda view: look(restricted(view, scope)))
+
+    async def scan(self, look: Callable[[View], T]) -> T:
+        """Does as the fleet's, when the caller's turn has come. Raises TooManyRequests where that takes too long."""
+        scope = self._scope_of()
+        caller = min(scope.ids, default="")
+        if not self.scan_gate.enter_at_once(caller):
+            await self.scan_gate.enter(caller)
+        try:
+            return await super().scan(lambda view: look(restricted(view, scope)))
+        finally:
+            self.scan_gate.leave(caller)
 
     async def read_now(self, look: Callable[[View], T]) -> T:
         scope = self._scope_of()

@@ -45,6 +45,10 @@ class Store(Protocol):
         """Runs `look`, which sees every write that has returned."""
         ...
 
+    async def scan(self, look: Callable[[View], T]) -> T:
+        """Does as `read`, beside it: for a look through many rows, behind which no other read has to wait."""
+        ...
+
     def find_trouble(self) -> str | None:
         """Returns why it takes no more writes until it is opened anew, if that is so."""
         ...

@@ -1,6 +1,6 @@
 """Declares what a step may read, and what it may write."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from simpletuner_fleet.core.audit import AuditEntry
@@ -104,8 +104,11 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         """Returns what every attempt that ended since then has cost. It is for the start of counting only."""
         ...
 
-    def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
-        """Returns every attempt that was accepted and went on between the two. It looks at all of them, for reports."""
+    def attempts_used(self, since: float, until: float) -> Iterator[UsedAttempt]:
+        """Yields every attempt that was accepted and went on between the two, for reports.
+
+        It reads them a part at a time: in a year there may be millions. It is used up within the look.
+        """
         ...
 
     def time_used(self, since: float, now: float) -> list[UsedTime]:

@@ -65,7 +65,7 @@ async def fleet_figures(fleet: Fleet) -> FleetFigures:
 
 
 async def stored_figures(fleet: Fleet) -> StoredFigures:
-    return await fleet.read(
+    return await fleet.scan(
         lambda view: StoredFigures(
             jobs_bytes=view.stored_bytes_of_jobs(), datasets_bytes=view.dataset_bytes()
         )

@@ -65,7 +65,16 @@ async def find(
         page = page_of_jobs(view, where, order, place, limit, now, standing)
         return replace(page, at_least=more)
 
-    return await fleet.read(look)
+    is_short = fleet.sees_everything and _is_from_an_index(search, order)
+    return await (fleet.read if is_short else fleet.scan)(look)
+
+
+def _is_from_an_index(search: JobSearch, order: JobOrder) -> bool:
+    """Tells whether such a page costs the same however many jobs there are, for whoever sees all of them.
+
+    For others the jobs in each state are counted one by one.
+    """
+    return order in (NEWEST_FIRST, IN_START_ORDER) and search == JobSearch(status=search.status)
 
 
 def page_of_jobs(
@@ -178,7 +187,7 @@ async def few(fleet: Fleet, search: JobSearch, read_moment: ReadMoment, limit: i
         where, _ = filter_of(view, search, read_moment, now, standing)
         return view.jobs_sorted(where, NEWEST_FIRST, None, limit)
 
-    return await fleet.read(look)
+    return await fleet.scan(look)
 
 
 async def workers_named(fleet: Fleet, text: str, limit: int) -> list[tuple[Worker, str]]:

@@ -60,7 +60,7 @@ async def lanes_of(fleet: Fleet) -> LastDay:
         roster = Explainer(view, standing).roster
         return _lanes(view, machines_of(roster), roster, now)
 
-    return await fleet.read(read)
+    return await fleet.scan(read)
 
 
 async def gpu_hours(fleet: Fleet) -> list[tuple[str, float]]:
@@ -70,7 +70,7 @@ async def gpu_hours(fleet: Fleet) -> list[tuple[str, float]]:
     """
     now = fleet.clock.now()
     hours: defaultdict[str, float] = defaultdict(float)
-    for used in await fleet.read(lambda view: view.time_used(now - WEEK_S, now)):
+    for used in await fleet.scan(lambda view: view.time_used(now - WEEK_S, now)):
         hours[used.owner] += used.gpu_seconds / HOUR_S
     spenders = [(owner, spent) for owner, spent in hours.items() if spent > 0]
     return sorted(spenders, key=lambda one: -one[1])

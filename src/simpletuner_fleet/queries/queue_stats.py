@@ -81,7 +81,7 @@ async def queue_stats(fleet: Fleet) -> QueueStats:
             mean_wait_s=_mean_wait_s(view, now),
         )
 
-    return await fleet.read(look)
+    return await fleet.scan(look)
 
 
 def _by_owner(view: View, reasons: WaitingReasons) -> dict[str, int]:
@@ -117,7 +117,7 @@ async def own_queue(fleet: Fleet, owner: str) -> OwnQueue:
             best_position=view.queued_ahead(first[0].rank, first[0].seq) + 1 if first else None,
         )
 
-    return await fleet.read(look)
+    return await fleet.scan(look)
 
 
 def _mean_wait_s(view: View, now: float) -> float | None:

@@ -39,6 +39,7 @@ from simpletuner_fleet.store.sql.database import Params, Row
 from simpletuner_fleet.store.sql.migrate import migrate, migrations_for
 from simpletuner_fleet.store.writing.pipeline import CommitPipeline
 from simpletuner_fleet.store.writing.reader import Reader
+from simpletuner_fleet.store.writing.scanners import SCANNERS, Scanners
 from simpletuner_fleet.store.writing.sql_tx import SqlTx
 
 T = TypeVar("T")
@@ -283,6 +284,7 @@ class PostgresStore:
         try:
             migrate(writing, migrations_for("postgresql"))
             reading = PostgresSession(url, writes=False, monotonic=monotonic)
+            scanning = [PostgresSession(url, writes=False, monotonic=monotonic) for _ in range(SCANNERS)]
         except BatchLost as lost:
             writing.close()
             raise StoreRefused(f"PostgreSQL cannot be used: {lost}") from lost
@@ -294,6 +296,7 @@ class PostgresStore:
             raise
         self._writer = CommitPipeline(writing, SqlTx(writing, None), statements_in_loop=False)
         self._reader = Reader(reading).lane("store-reader")
+        self._scanners = Scanners(scanning)
 
     def observe(self, observer: RowObserver) -> None:
         self._writer.observe(observer)
@@ -311,6 +314,10 @@ class PostgresStore:
     async def read(self, look: Callable[[View], T]) -> T:
         return await self._reader.submit(look)
 
+    async def scan(self, look: Callable[[View], T]) -> T:
+        return await self._scanners.submit(look)
+
     async def close(self) -> None:
         await self._reader.close()
+        await self._scanners.close()
         await self._writer.close()

@@ -36,6 +36,7 @@ from simpletuner_fleet.store.sqlite_file import (
 )
 from simpletuner_fleet.store.writing.pipeline import CommitPipeline
 from simpletuner_fleet.store.writing.reader import Reader
+from simpletuner_fleet.store.writing.scanners import SCANNERS, Scanners
 from simpletuner_fleet.store.writing.sql_tx import SqlTx
 
 T = TypeVar("T")
@@ -48,6 +49,8 @@ LOCK_POLL_S = 0.005
 CHECKPOINT_AT_BYTES = 16 * 1024 * 1024
 CHECKPOINT_AND_WAIT_AT_BYTES = 64 * 1024 * 1024
 CACHE_KIB = 32 * 1024
+SCAN_CACHE_KIB = 8 * 1024
+"""Who goes through all rows finds few of them again."""
 CACHED_STATEMENTS = 512
 
 UNIQUE_VIOLATIONS = frozenset({sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY})
@@ -87,13 +90,21 @@ class SqliteSession:
     After a failed sync it refuses for ever: nobody knows what the disk holds then.
     """
 
-    def __init__(self, path: Path, *, writes: bool, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        writes: bool,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        cache_kib: int = CACHE_KIB,
+    ) -> None:
         self._files = (path, path.with_name(path.name + "-wal"))
         self._wal = self._files[1]
         self._known_files: tuple[tuple[int, int], ...] | None = None
         self._writes = writes
         self._broken: str | None = None
         self._misplaced: str | None = None
+        self._cache_kib = cache_kib
         self._begin = "BEGIN IMMEDIATE" if writes else "BEGIN"
         self._busy_timeout_s = busy_timeout_s
         # Opened here, used in one other thread from then on.
@@ -115,7 +126,7 @@ class SqliteSession:
             "wal_autocheckpoint = 0",
             "journal_size_limit = 0",
             "mmap_size = 0",
-            f"cache_size = -{CACHE_KIB}",
+            f"cache_size = -{self._cache_kib}",
             "temp_store = MEMORY",
             f"query_only = {'OFF' if self._writes else 'ON'}",
         ):
@@ -311,6 +322,7 @@ class SqliteStore:
             make_private(file)
             writing = _opened_for_writing(file, busy_timeout_s)
             reading = _opened_for_reading(file, busy_timeout_s)
+            scanning = [_opened_for_reading(file, busy_timeout_s, SCAN_CACHE_KIB) for _ in range(SCANNERS)]
             peeking = _opened_for_reading(file, PEEK_TIMEOUT_S)
         except BatchLost as lost:
             os.close(self._claim)
@@ -326,6 +338,7 @@ class SqliteStore:
         self._peeking = Reader(peeking)
         self._writer = CommitPipeline(writing, SqlTx(writing, peeking), statements_in_loop=True)
         self._reader = Reader(reading).lane("store-reader")
+        self._scanners = Scanners(scanning)
         self._closed = False
 
     def observe(self, observer: RowObserver) -> None:
@@ -344,6 +357,9 @@ class SqliteStore:
     async def read(self, look: Callable[[View], T]) -> T:
         return await self._reader.submit(look)
 
+    async def scan(self, look: Callable[[View], T]) -> T:
+        return await self._scanners.submit(look)
+
     def read_now(self, look: Callable[[View], T]) -> T:
         """Reads a few rows without handing the work to a thread, which would cost more than reading them."""
         if self._closed:
@@ -360,6 +376,7 @@ class SqliteStore:
         # Steps that still run may peek. The writer goes last: the last connection to close checkpoints.
         await self._writer.finish()
         await self._reader.close()
+        await self._scanners.close()
         self._peeking.close()
         await self._writer.close()
         os.close(self._claim)
@@ -378,7 +395,7 @@ def _opened_for_writing(file: Path, busy_timeout_s: float) -> SqliteSession:
     return session
 
 
-def _opened_for_reading(file: Path, busy_timeout_s: float) -> SqliteSession:
-    session = SqliteSession(file, writes=False, busy_timeout_s=busy_timeout_s)
+def _opened_for_reading(file: Path, busy_timeout_s: float, cache_kib: int = CACHE_KIB) -> SqliteSession:
+    session = SqliteSession(file, writes=False, busy_timeout_s=busy_timeout_s, cache_kib=cache_kib)
     session.prepare()
     return session

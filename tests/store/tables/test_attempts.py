@@ -12,6 +12,7 @@ from simpletuner_fleet.core.jobs.job import (
 )
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import ConcurrentChange, Store, Tx
+from simpletuner_fleet.store.sql import jobs
 from tests.store.samples import BUNDLE, attempt, job
 
 EVERY_FIELD = attempt(
@@ -243,7 +244,7 @@ async def test_what_was_used_between_two_moments_is_told_live_or_over(store: Sto
         tx.add_attempt(replace(attempt(3, job_id="j_7"), accepted_at=30.0, gpus=("g1",)))
 
     await store.write(step)
-    used = await store.read(lambda view: view.attempts_used(0.0, 100.0))
+    used = await store.read(lambda view: list(view.attempts_used(0.0, 100.0)))
     assert [(one.begun_at, one.ended_at, one.gpus, one.hourly_micros) for one in used] == [
         (10.0, 20.0, 2, 5_000_000),
         (30.0, None, 1, None),
@@ -252,7 +253,7 @@ async def test_what_was_used_between_two_moments_is_told_live_or_over(store: Sto
     assert (first.owner, first.team, first.config_name, first.gpu_kind, first.visibility) == (
         *("u_ann", "tm_lab", owned.config_name, "H100", owned.visibility),
     )
-    assert len(await store.read(lambda view: view.attempts_used(20.0, 100.0))) == 1
+    assert len(await store.read(lambda view: list(view.attempts_used(20.0, 100.0)))) == 1
 
     async def seconds(since: float) -> float:
         return sum(one.gpu_seconds for one in await store.read(lambda view: view.time_used(since, 100.0)))
@@ -263,5 +264,24 @@ async def test_what_was_used_between_two_moments_is_told_live_or_over(store: Sto
         for one in await store.read(lambda view: view.time_used(0.0, 100.0))
     }
     assert whose == ("u_ann", "tm_lab", owned.visibility)
-    assert len(await store.read(lambda view: view.attempts_used(0.0, 30.0))) == 1
+    assert len(await store.read(lambda view: list(view.attempts_used(0.0, 30.0)))) == 1
     assert await store.read(lambda view: view.any_priced_attempt()) is True
+
+
+async def test_used_attempts_are_read_a_part_at_a_time_and_each_of_them_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where several ended in the same moment, as when a worker is lost, in one part and beyond it."""
+    monkeypatch.setattr(jobs, "ROWS_IN_A_PART", 3)
+
+    def step(tx: Tx) -> None:
+        for number in range(10):
+            tx.add_job(job(100 + number), BUNDLE)
+            over = attempt(100 + number, job_id=f"j_{100 + number}", gpus=("g1",))
+            ended_at = (5.0, 20.0, 20.0, 20.0, 20.0, 20.0, 30.0, 40.0)[number] if number < 8 else None
+            state = AttemptState.ENDED if ended_at else AttemptState.RUNNING
+            tx.add_attempt(replace(over, state=state, accepted_at=1.0 + number, ended_at=ended_at))
+
+    await store.write(step)
+    used = await store.scan(lambda view: [one.begun_at - 1 for one in view.attempts_used(5.0, 100.0)])
+    assert used == [1, 2, 3, 4, 5, 6, 7, 8, 9]

@@ -1,15 +1,15 @@
 """Reports who has used how much at what cost between two moments: by person, team, config, GPU or day."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.money.amounts import cost_micros
 from simpletuner_fleet.core.money.rates import Rates, spans_of
 from simpletuner_fleet.core.people.visibility import Visibility, VisibilityScope
-from simpletuner_fleet.core.placement.usage import day_of
 
 DAY_S = 86_400.0
 MAX_SPAN_S = 400 * DAY_S
@@ -81,7 +81,16 @@ class UsageReport(Struct, frozen=True, kw_only=True):
     since: float
     until: float
     lines: list[UsageLine]
+    """The days one after another, of all else what cost most first."""
     total: UsageLine
+
+
+class _Counted(Struct):
+    """Holds what is counted so far towards one report."""
+
+    by: UsedBy
+    total: UsageLine
+    lines: dict[str, UsageLine]
 
 
 def seen_use(scope: VisibilityScope, used: UsedAttempt) -> UsedAttempt | None:
@@ -105,39 +114,70 @@ def report(
     attempts: Iterable[UsedAttempt], by: UsedBy, since: float, until: float, now: float
 ) -> UsageReport:
     """Counts each attempt as far as it lies between the two moments, and what still runs until now."""
-    lines: dict[str, UsageLine] = {}
-    total = UsageLine(key="")
+    return reports(attempts, (by,), since, until, now)[0]
+
+
+def reports(
+    attempts: Iterable[UsedAttempt], ways: Sequence[UsedBy], since: float, until: float, now: float
+) -> list[UsageReport]:
+    """Returns a report for each way of grouping, after one walk through the attempts: there may be a million."""
+    counts = [_Counted(by, UsageLine(key=""), {}) for by in ways]
     for one in attempts:
         begun, ended = max(one.begun_at, since), min(now if one.ended_at is None else one.ended_at, until)
         if ended <= begun or not one.gpus:
             continue
-        total.attempts += 1
-        for key, start, end in _pieces(one, by, begun, ended):
-            line = lines.setdefault(key, UsageLine(key=key))
-            line.attempts += 1
-            for counted in (line, total):
-                _add(counted, one, start, end)
-    order = _by_day if by is UsedBy.DAY else _by_cost
-    return UsageReport(by=by, since=since, until=until, lines=sorted(lines.values(), key=order), total=total)
+        for counted in counts:
+            counted.total.attempts += 1
+            if counted.by is UsedBy.DAY:
+                _count_by_day(counted, one, begun, ended)
+            else:
+                _count(counted, _key(one, counted.by), one, begun, ended)
+    return [
+        UsageReport(
+            by=counted.by,
+            since=since,
+            until=until,
+            lines=sorted(counted.lines.values(), key=_by_day if counted.by is UsedBy.DAY else _by_cost),
+            total=counted.total,
+        )
+        for counted in counts
+    ]
 
 
-def _add(line: UsageLine, used: UsedAttempt, begun: float, ended: float) -> None:
-    line.gpu_seconds += used.gpus * (ended - begun)
+def _count(counted: _Counted, key: str, used: UsedAttempt, begun: float, ended: float) -> None:
+    total, line = counted.total, counted.lines.get(key)
+    if line is None:
+        line = counted.lines[key] = UsageLine(key=key)
+    line.attempts += 1
+    gpu_seconds, micros, unpriced = _use_between(used, begun, ended)
+    line.gpu_seconds += gpu_seconds
+    total.gpu_seconds += gpu_seconds
+    line.micros += micros
+    total.micros += micros
+    line.unpriced_gpu_seconds += unpriced
+    total.unpriced_gpu_seconds += unpriced
+
+
+def _use_between(used: UsedAttempt, begun: float, ended: float) -> tuple[float, int, float]:
+    """Returns the seconds on GPUs, what they cost, and those of them at a price that nobody knows."""
+    seconds = used.gpus * (ended - begun)
+    if not used.rates:  # nearly always
+        hourly = used.hourly_micros
+        return (seconds, 0, seconds) if hourly is None else (seconds, cost_micros(hourly, begun, ended), 0.0)
+    micros, unpriced = 0, 0.0
     for span in spans_of(used.hourly_micros, used.rates, begun, ended):
         if span.hourly_micros is None:
-            line.unpriced_gpu_seconds += used.gpus * (span.ended_at - span.begun_at)
+            unpriced += used.gpus * (span.ended_at - span.begun_at)
         else:
-            line.micros += span.micros
+            micros += span.micros
+    return seconds, micros, unpriced
 
 
-def _pieces(used: UsedAttempt, by: UsedBy, begun: float, ended: float) -> Iterable[tuple[str, float, float]]:
-    if by is not UsedBy.DAY:
-        yield _key(used, by), begun, ended
-        return
+def _count_by_day(counted: _Counted, used: UsedAttempt, begun: float, ended: float) -> None:
     while begun < ended:
-        midnight, next_midnight = day_of(begun)
-        yield str(int(midnight)), begun, min(ended, next_midnight)
-        begun = next_midnight
+        midnight = begun // DAY_S * DAY_S  # days are those of UTC, which have no other length
+        _count(counted, str(int(midnight)), used, begun, min(ended, midnight + DAY_S))
+        begun = midnight + DAY_S
 
 
 def _key(used: UsedAttempt, by: UsedBy) -> str:

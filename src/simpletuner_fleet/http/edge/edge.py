@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import FleetError, NotLeader
+from simpletuner_fleet.engine.gate import Gate
 from simpletuner_fleet.http.access.auth import ANONYMOUS, Authenticator, Principal, WorkerAuthFailure
 from simpletuner_fleet.http.access.credential_cache import CredentialSource
 from simpletuner_fleet.http.access.hosts import comes_from_browser
@@ -25,7 +26,6 @@ from simpletuner_fleet.http.edge.bodies import (
     read_body,
 )
 from simpletuner_fleet.http.edge.exchange import CallerGone, Exchange, head_of, into_task
-from simpletuner_fleet.http.edge.gate import Gate
 from simpletuner_fleet.http.edge.heads import Heads
 from simpletuner_fleet.http.edge.ignored import ignored_header, naming_ignored
 from simpletuner_fleet.http.edge.problem_words import asks_for_a_person, in_words_of

@@ -32,7 +32,7 @@ async def watch_quotas(fleet: Fleet) -> None:
     fleet.quotas_looked_at = now
     if any(quota.kind in WATCHED for quota in fleet.organisation.quotas):
         book = storage_book(fleet.organisation)
-        stored = await fleet.read(lambda view: stored_by_owner(view, book)) if book else []
+        stored = await fleet.scan(lambda view: stored_by_owner(view, book)) if book else []
         await fleet.act(lambda transaction: _look(transaction, stored))
 
 

@@ -209,5 +209,8 @@ class ProcessStore:
             raise StoreUnavailable
         return look(self.view)
 
+    async def scan(self, look: Callable[[View], T]) -> T:
+        return await self.read(look)
+
     async def close(self) -> None:
         """Does nothing: there is nothing to release."""

@@ -329,5 +329,8 @@ class MemoryStore:
     async def read(self, look: Callable[[View], T]) -> T:
         return look(self._view)
 
+    async def scan(self, look: Callable[[View], T]) -> T:
+        return look(self._view)
+
     async def close(self) -> None:
         """Does nothing: there is nothing to release, and what was stored stays readable."""

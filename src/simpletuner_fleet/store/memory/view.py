@@ -156,23 +156,20 @@ class MemoryView(
         ]
         return sorted(ended, key=lambda charge: charge.ended_at)
 
-    def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
-        spent = (
-            one
-            for _, one in sorted(self._tables.spent.items())
-            if one.begun_at < until and one.ended_at is not None and one.ended_at > since
-        )
-        return [
-            *spent,
-            *(
-                used_attempt(job, one, one.accepted_at)
-                for one in sorted(self._tables.attempts.values(), key=lambda one: (one.live, one.id))
-                if one.accepted_at is not None
-                and one.accepted_at < until
-                and (one.live or (one.ended_at is not None and one.ended_at > since))
-                and (job := self._tables.jobs.get(one.job_id))
-            ),
-        ]
+    def attempts_used(self, since: float, until: float) -> Iterator[UsedAttempt]:
+        def by_end(id: str, ended_at: float | None) -> tuple[bool, float, str]:
+            return ended_at is None, ended_at or 0.0, id
+
+        spent = sorted(self._tables.spent.items(), key=lambda pair: by_end(pair[0], pair[1].ended_at))
+        for _, one in spent:
+            if one.begun_at < until and one.ended_at is not None and one.ended_at > since:
+                yield one
+        for attempt in sorted(self._tables.attempts.values(), key=lambda one: by_end(one.id, one.ended_at)):
+            begun_at, ended_at = attempt.accepted_at, attempt.ended_at
+            lies_between = attempt.live or (ended_at is not None and ended_at > since)
+            job = self._tables.jobs.get(attempt.job_id)
+            if job is not None and begun_at is not None and begun_at < until and lies_between:
+                yield used_attempt(job, attempt, begun_at)
 
     def time_used(self, since: float, now: float) -> list[UsedTime]:
         return [

@@ -1,7 +1,8 @@
 """Reads jobs, their queue and their attempts from any SQL database."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from functools import cache
 from itertools import chain
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
@@ -16,7 +17,7 @@ from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
 from simpletuner_fleet.store.rows.jobs import RATES
 from simpletuner_fleet.store.rows.workers import WORKERS
 from simpletuner_fleet.store.sql import statements as sql
-from simpletuner_fleet.store.sql.database import Params
+from simpletuner_fleet.store.sql.database import Params, Row
 from simpletuner_fleet.store.sql.job_finding import FindingView, job_conditions, seen_condition
 from simpletuner_fleet.store.sql.tallies import JOBS
 
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 NOTHING: Params = {}
 MOST_NAMED_AT_ONCE = 500
 """In one statement."""
+ROWS_IN_A_PART = 5_000
+ENDED_AT = 8
+"""Where in the row of a used attempt."""
 
 
 class JobsView(FindingView):
@@ -166,28 +170,47 @@ class JobsView(FindingView):
                 )
         return sorted(charges, key=lambda charge: charge.ended_at)
 
-    def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
-        between = {"since": float(since), "until": float(until)}
-        spent = self._db.rows(sql.SPENT, between)
-        ended = self._db.rows(sql.USED_AND_ENDED, between)
-        still = self._db.rows(sql.USED_STILL, {"until": float(until)})
-        return [
-            UsedAttempt(
-                owner=owner,
-                team=team,
-                visibility=Visibility(visibility),
-                config_name=config_name,
-                gpu_kind=gpu_kind,
-                gpus=len(strings(gpus)),
-                begun_at=begun_at,
-                ended_at=ended_at,
-                hourly_micros=hourly_micros,
-                rates=RATES.to_field(rates),
-            )
-            for owner, team, visibility, config_name, gpu_kind, gpus, begun_at, ended_at, hourly_micros, rates in chain(
-                spent, ended, still
-            )
-        ]
+    def attempts_used(self, since: float, until: float) -> Iterator[UsedAttempt]:
+        seen = cache(Visibility)
+        gpus_in = cache(lambda text: len(strings(text)))  # of few texts, mostly
+        for statement, after in ((sql.SPENT, None), (sql.USED_AND_ENDED, None), (sql.USED_STILL, "")):
+            for row in self._in_parts(statement, float(since), float(until), after):
+                (
+                    _id,
+                    owner,
+                    team,
+                    visibility,
+                    config_name,
+                    gpu_kind,
+                    gpus,
+                    begun_at,
+                    ended_at,
+                    hourly,
+                    rates,
+                ) = row
+                yield UsedAttempt(
+                    owner=owner,
+                    team=team,
+                    visibility=seen(visibility),
+                    config_name=config_name,
+                    gpu_kind=gpu_kind,
+                    gpus=gpus_in(gpus),
+                    begun_at=begun_at,
+                    ended_at=ended_at,
+                    hourly_micros=hourly,
+                    rates=RATES.to_field(rates),
+                )
+
+    def _in_parts(self, statement: str, since: float, until: float, after: str | None) -> Iterator[Row]:
+        """Yields the rows of a statement on used attempts; each part goes on after the last row of the one before."""
+        while rows := self._db.rows(
+            statement, {"since": since, "until": until, "after": after, "limit": ROWS_IN_A_PART}
+        ):
+            yield from rows
+            if len(rows) < ROWS_IN_A_PART:
+                return
+            after, ended_at = rows[-1][0], rows[-1][ENDED_AT]
+            since = since if ended_at is None else ended_at
 
     def time_used(self, since: float, now: float) -> list[UsedTime]:
         spent = self._db.rows(sql.TIME_SPENT, {"since": float(since)})

@@ -126,21 +126,26 @@ CHARGES_SINCE = (
     " AND attempts.accepted_at IS NOT NULL ORDER BY attempts.ended_at"
 )
 _USED = (
-    "SELECT jobs.owner, jobs.team, jobs.visibility, jobs.config_name, attempts.gpu_kind, attempts.gpus,"
+    "SELECT attempts.id, jobs.owner, jobs.team, jobs.visibility, jobs.config_name, attempts.gpu_kind, attempts.gpus,"
     " attempts.accepted_at, attempts.ended_at, attempts.hourly_micros, attempts.rates FROM attempts"
     " JOIN jobs ON jobs.id = attempts.job_id WHERE attempts.accepted_at < :until"
 )
+# A part at a time, by the index of when they ended: each part goes on where the one before it stopped.
 USED_AND_ENDED = (
-    f"{_USED} AND attempts.ended_at > :since AND attempts.ended_at IS NOT NULL ORDER BY attempts.id"
+    f"{_USED} AND attempts.ended_at IS NOT NULL AND attempts.ended_at >= :since"
+    " AND (attempts.ended_at > :since OR attempts.id > :after) ORDER BY attempts.ended_at, attempts.id LIMIT :limit"
 )
-USED_STILL = f"{_USED} AND attempts.state <> 'ended' ORDER BY attempts.id"
+USED_STILL = (
+    f"{_USED} AND attempts.state <> 'ended' AND attempts.id > :after ORDER BY attempts.id LIMIT :limit"
+)
 CHARGES_SPENT_SINCE = (
     "SELECT owner, team, gpus, accepted_at, ended_at, hourly_micros, rates FROM spent_attempts"
     " WHERE ended_at >= :at"
 )
 SPENT = (
-    "SELECT owner, team, visibility, config_name, gpu_kind, gpus, accepted_at, ended_at, hourly_micros, rates"
-    " FROM spent_attempts WHERE accepted_at < :until AND ended_at > :since ORDER BY id"
+    "SELECT id, owner, team, visibility, config_name, gpu_kind, gpus, accepted_at, ended_at, hourly_micros, rates"
+    " FROM spent_attempts WHERE accepted_at < :until AND ended_at >= :since AND (ended_at > :since OR id > :after)"
+    " ORDER BY ended_at, id LIMIT :limit"
 )
 TIME_SPENT = (
     "SELECT owner, team, visibility, gpus, sum(ended_at - CASE WHEN accepted_at < :since THEN :since"

@@ -47,6 +47,7 @@ class Lane:
         self._max_batch = max_batch
         self._waiting: SimpleQueue[Task | None] = SimpleQueue()
         self._closed = False
+        self._abandons = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -57,8 +58,9 @@ class Lane:
         self._waiting.put(Task(step, future))
         return await future
 
-    async def close(self) -> None:
-        """Closes the lane after finishing what was submitted before."""
+    async def close(self, *, abandon: bool = False) -> None:
+        """Closes the lane after finishing what was submitted before, or only what has begun."""
+        self._abandons = abandon
         if not self._closed:
             self._closed = True
             self._waiting.put(None)
@@ -91,6 +93,8 @@ class Lane:
         return batch, False
 
     def _answers(self, batch: list[Task]) -> list[Answer]:
+        if self._abandons:
+            return [unavailable(task, "The store is closed.") for task in batch]
         try:
             return self._run_batch(batch)
         except Exception as error:

@@ -21,8 +21,8 @@ class Reader:
         self._session = session
         self._view: View = SqlView(session)
 
-    def lane(self, name: str) -> Lane:
-        return Lane(name, self.run_batch, self._session.tidy, self._session.close, MAX_READS_PER_TURN)
+    def lane(self, name: str, at_once: int = MAX_READS_PER_TURN) -> Lane:
+        return Lane(name, self.run_batch, self._session.tidy, self._session.close, at_once)
 
     def run_batch(self, batch: list[Task]) -> list[Answer]:
         """Returns the last answers.
@@ -39,6 +39,8 @@ class Reader:
         return ready
 
     def _answer(self, task: Task) -> Answer:
+        if task.future.cancelled():  # nobody waits for it any more
+            return Answer(task.future)
         try:
             return Answer(task.future, self._looked(task))
         except BatchLost as lost:

@@ -72,7 +72,7 @@ async def audit(call: Call[None]) -> Reply:
     deps, query = deps_of(call), call.query
     since, until = read_time(query.since or None, "$.since"), read_time(query.until or None, "$.until")
     now = deps.fleet.clock.now()
-    result = await deps.fleet.read(lambda view: _look(view, query, since, until, now))
+    result = await deps.fleet.scan(lambda view: _look(view, query, since, until, now))
     with spoken(call):
         return page(
             call,

@@ -78,7 +78,7 @@ async def list_entries(call: Call[None]) -> AuditPage:
         entries = view.audit_page(where, query.limit, query.offset)
         return AuditPage(entries=[audit_view(entry) for entry in entries], total=view.audit_count(where))
 
-    return await deps_of(call).fleet.read(look)
+    return await deps_of(call).fleet.scan(look)
 
 
 def wanted(query: AuditWhere) -> AuditFilter:

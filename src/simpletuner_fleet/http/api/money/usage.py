@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from simpletuner_fleet.core.cells import harmless_cell
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.money.amounts import plain_amount
-from simpletuner_fleet.core.money.reports import MAX_SPAN_S, UsageLine, UsageReport, UsedBy, report
+from simpletuner_fleet.core.money.reports import MAX_SPAN_S, UsageLine, UsageReport, UsedBy, reports
 from simpletuner_fleet.core.placement.usage import month_of
 from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of
@@ -67,12 +67,12 @@ class UsageSeen(Struct, frozen=True, kw_only=True):
 
 
 async def usage(call: Call[None]) -> UsageView:
-    seen = await usage_seen(call, call.query)
+    [seen] = await usage_seen(call, call.query)
     return usage_view(seen, deps_of(call).fleet.organisation.prices.currency)
 
 
 async def export(call: Call[None]) -> Reply:
-    seen = await usage_seen(call, call.query)
+    [seen] = await usage_seen(call, call.query)
     shown = usage_view(seen, deps_of(call).fleet.organisation.prices.currency)
     text = io.StringIO()
     csv.writer(text).writerows([COLUMNS, *(_cells(line, shown.currency) for line in shown.lines)])
@@ -86,17 +86,20 @@ async def export(call: Call[None]) -> Reply:
     )
 
 
-async def usage_seen(call: Call[Any], query: UsageQuery) -> UsageSeen:
-    """Returns the use that the caller may know of: their own, their teams', or everything."""
+async def usage_seen(call: Call[Any], query: UsageQuery, *more: UsedBy) -> list[UsageSeen]:
+    """Returns the use that the caller may know of: their own, their teams', or everything.
+
+    The first report is grouped as the query says, and there is one for each of `more`.
+    """
     fleet = deps_of(call).fleet
     now, teams = fleet.clock.now(), fleet.organisation.names
     since, until = bounds_of(query, now)
 
-    def look(view: View) -> UsageSeen:
-        made = report(view.attempts_used(since, until), query.by, since, until, now)
-        return UsageSeen(report=made, names=_names(view, made, teams))
+    def look(view: View) -> list[UsageSeen]:
+        made = reports(view.attempts_used(since, until), (query.by, *more), since, until, now)
+        return [UsageSeen(report=one, names=_names(view, one, teams)) for one in made]
 
-    return await fleet.read(look)
+    return await fleet.scan(look)
 
 
 def bounds_of(query: UsageQuery, now: float) -> tuple[float, float]:

@@ -36,8 +36,7 @@ async def usage(call: Call[None]) -> Reply:
     query: UsageQuery = call.query
     fleet = deps_of(call).fleet
     bounds_of(query, fleet.clock.now())
-    seen = await usage_seen(call, query)
-    by_day = await usage_seen(call, replace(query, by=UsedBy.DAY))
+    seen, by_day = await usage_seen(call, query, UsedBy.DAY)
     may_manage = call.principal.can(PERMISSION)
     budgets = await budgets_seen(call)
     prices = await list_prices(call)

@@ -17,6 +17,8 @@ TRY_AGAIN_S = 5.0
 
 
 class Gate:
+    """Limits how many calls are inside, in all and of one caller; the others wait for their turn."""
+
     def __init__(self, at_once: int = AT_ONCE, per_caller: int = AT_ONCE_PER_CALLER) -> None:
         self._at_once = at_once
         self._per_caller = per_caller

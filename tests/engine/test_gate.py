@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from simpletuner_fleet.core.errors import TooManyRequests
-from simpletuner_fleet.http.edge import gate as gates
-from simpletuner_fleet.http.edge.gate import WAITING_PER_CALLER, Gate
+from simpletuner_fleet.engine import gate as gates
+from simpletuner_fleet.engine.gate import WAITING_PER_CALLER, Gate
 
 
 async def test_one_caller_never_has_all_of_it() -> None:
