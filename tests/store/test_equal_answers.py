@@ -237,7 +237,7 @@ def everything(view: View) -> list[object]:
         view.job_counts(),
         view.due_backoffs(2.0, 2),
         view.next_backoff_at(),
-        [view.dependents_of(f"j_{number}") for number in range(1, 7)],
+        [view.dependents_of(f"j_{number}", 0, 99) for number in range(1, 7)],
         [view.attempts_of_job(f"j_{number}") for number in range(1, 7)],
         [view.attempts_of_worker(f"w_{number}", 2) for number in range(1, 7)],
         view.attempts_since(0.0, 100),

@@ -67,6 +67,8 @@ class Fleet:
         """Told how an attempt ended, and the class of its failure."""
         self.on_due: Callable[[float], None] | None = None
         """Told of the moment at which a job that is held may go on."""
+        self.on_untold: Callable[[], None] | None = None
+        """Told that jobs are left which have not been told yet that one they depend on has ended."""
         self.on_commit: Callable[[float], None] | None = None
         """Told how many seconds a transaction took, with its wait for the disk."""
         self.on_revoked: Callable[[list[Revocation]], None] | None = None
@@ -172,6 +174,13 @@ class Fleet:
     def clock_frees_something(self) -> bool:
         """Tells whether a daily quota is due to begin anew, or part of an hourly one is free again."""
         return self._index.clock_frees_something(self.clock.now())
+
+    def needs_a_step(self) -> bool:
+        """Tells whether something follows from the clock, or from rows over which no step has run.
+
+        After a commit that failed nobody has heard what its answer would have said.
+        """
+        return not self._index.settled or self.clock_frees_something()
 
     def neighbours(self, worker_id: str) -> list[str]:
         """Returns the other workers that report one of this worker's GPUs, mostly none, without a scan of all."""
@@ -291,8 +300,7 @@ class Fleet:
             self.organisation = effects.organisation
         if effects.everybody is not None and self.on_doubt:
             self.on_doubt()
-        if self.on_due and effects.due:
-            self.on_due(min(effects.due))
+        self._say_what_is_left(effects)
         if effects.waited_s or effects.outcomes:
             self._count(effects)
         self._follow_presence(effects)
@@ -306,6 +314,13 @@ class Fleet:
             self.streams.publish(event, data)
         if self.on_revoked and effects.revoked:
             self._tell_revoked(effects.revoked)
+
+    def _say_what_is_left(self, effects: Effects) -> None:
+        """Tells what is to be done in a transaction after this one."""
+        if self.on_due and effects.due:
+            self.on_due(min(effects.due))
+        if self.on_untold and effects.untold:
+            self.on_untold()
 
     def _tell_revoked(self, revoked: list[Revocation]) -> None:
         """Tells what was taken away, last of all: where a full disk takes no note of it, it is taken away all the same."""

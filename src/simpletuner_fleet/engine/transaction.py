@@ -1,7 +1,7 @@
 """Runs one transaction: what it has read, what was decided in it, and what follows once it is durable."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct, field
@@ -62,6 +62,8 @@ class Effects(Struct):
     revoked: list[Revocation] = field(default_factory=list)
     organisation: Organisation | None = None
     """As it is from now on, where it was changed or the rows were told anew."""
+    untold: bool = False
+    """Whether jobs are left that have not been told of an end yet, from this transaction or from any before it."""
     everybody: Everybody | None = None
     """Where the rows were told anew: of what a commit has stored whose answer was lost, nobody has heard yet."""
 
@@ -113,9 +115,11 @@ class Transaction:
         self._reserved_before = reservations.copied() if reservations.by_worker else None
         """None: no worker was reserved."""
         self._limits_changed = False
-        self._ended_jobs: list[Job] = []
-        """Jobs whose dependents have not been told yet."""
+        self._ended_jobs: deque[str] = deque()
+        """Jobs that have ended here and whose dependents have not been told yet."""
         self._telling_dependents = False
+        self._may_tell = policy.told_at_once
+        """How many dependents this transaction may still look at, and jobs for their sake."""
         self._repriced: set[str] = set()
         """Workers whose prices may have changed."""
 
@@ -186,7 +190,7 @@ class Transaction:
         if decision.job is not None:
             self._save_job(decision.job)
         if self._ended_jobs and not self._telling_dependents:
-            self._tell_dependents()
+            self._tell_of_ends_here()
 
     def record(self, event: Event) -> None:
         self._events.append(event)
@@ -292,6 +296,7 @@ class Transaction:
             for entry in entries:
                 if entry.event_type in TAKES_AWAY:
                     self.effects.revoked.append(noted_in(entry))
+        self.effects.untold = self.tx.next_untold() is not None
 
     def _follow_standing(self) -> None:
         """Records which workers have another status now than before this transaction."""
@@ -346,7 +351,7 @@ class Transaction:
             self.publish_job(job)
             if before is not None and job.terminal and not before.terminal:
                 self._withdraw_approval(before)
-                self._ended_jobs.append(job)
+                self._ended_jobs.append(job.id)
         elif before.progress != job.progress or before.priority != job.priority:
             self.publish_job(job, progress=fields_of(job.progress))
 
@@ -383,27 +388,61 @@ class Transaction:
         if approval is not None and approval.state is ApprovalState.PENDING:
             self.tx.put_approval(decided(approval, ApprovalState.WITHDRAWN, self.now))
 
-    def _tell_dependents(self) -> None:
-        """Follows each end to the jobs that waited for it, one after another: a chain may be longer than any stack."""
+    def tell_of_earlier_ends(self) -> bool:
+        """Tells jobs of ends that transactions before this one have left to tell; returns whether some are left."""
         self._telling_dependents = True
-        for ended in self._ended_jobs:  # it grows meanwhile
-            for dependent in self.tx.dependents_of(ended.id):
-                waiting = self.job(dependent.id)
-                if waiting.terminal:
-                    continue
-                others = self._pending(id for id in waiting.depends_on if id != ended.id)
-                self.apply(lifecycle_dependency_ended(waiting, ended, others_pending=others, now=self.now))
+        while self._may_tell > 0 and (job_id := self.tx.next_untold()):
+            self._tell_dependents_of(job_id)
+        self._ended_jobs.clear()
+        self._telling_dependents = False
+        return self.tx.next_untold() is not None
+
+    def _tell_of_ends_here(self) -> None:
+        """Follows each end to the jobs that waited for it, one after another: a chain may be longer than any stack.
+
+        As many as one transaction may tell; the rows show who is left, and they are told by later ones.
+        """
+        self._telling_dependents = True
+        while self._ended_jobs and self._may_tell > 0:
+            self._tell_dependents_of(self._ended_jobs.popleft())
         self._ended_jobs.clear()
         self._telling_dependents = False
 
-    def _pending(self, job_ids: Iterable[str]) -> bool:
-        return any(self._is_pending(job_id) for job_id in job_ids)
+    def _tell_dependents_of(self, job_id: str) -> None:
+        told_up_to = self.tx.told_up_to(job_id)
+        if told_up_to is None:
+            return
+        waiting = self.tx.dependents_of(job_id, told_up_to, max(1, self._may_tell))
+        ended = self._known_job(job_id) if waiting else None
+        if ended is None:  # or nobody can say how it ended: then nobody can say what follows
+            self.tx.note_told(job_id, None)
+            return
+        for dependent in waiting:
+            others = self._those_that_go_on_first(id for id in dependent.depends_on if id != job_id)
+            self.apply(lifecycle_dependency_ended(self.job(dependent.id), ended, others, now=self.now))
+            self._may_tell -= 1
+            self.tx.note_told(job_id, dependent.seq)
+            if self._may_tell <= 0:
+                return
+        self.tx.note_told(job_id, None)
 
-    def _is_pending(self, job_id: str) -> bool:
+    def _those_that_go_on_first(self, job_ids: Iterable[str]) -> Iterator[Job | None]:
+        """Yields what a job waits for as well: whoever asks may need no more, and those that are over cost a look-up."""
+        over: list[str] = []
+        for job_id in job_ids:
+            if self.tx.job_goes_on(job_id):
+                yield self.job(job_id)
+            else:
+                over.append(job_id)
+        yield from map(self._known_job, over)
+
+    def _known_job(self, job_id: str) -> Job | None:
+        if job_id not in self._jobs:
+            self._may_tell -= 1  # a look-up takes as long as one that is told
         try:
-            return not self.job(job_id).terminal
+            return self.job(job_id)
         except UnreadableRow:
-            return True  # nobody can say how it ended; the end that is told here is one all the same
+            return None  # nobody can say how it ended; the end that is told here is one all the same
 
     def _offer_to(self, worker_id: str) -> None:
         if self.index.roster.is_open(worker_id):

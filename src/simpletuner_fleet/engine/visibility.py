@@ -99,9 +99,6 @@ class ScopedView:
     def job_titles(self, job_ids: Collection[str]) -> dict[str, str]:
         return self.whole.job_titles(job_ids, self.scope)
 
-    def dependents_of(self, job_id: str) -> list[Job]:
-        return [one for one in self.whole.dependents_of(job_id) if may_see(self.scope, one.belongs)]
-
     def job_naming(self, dataset_id: str) -> str | None:
         named_by = self.whole.job_naming(dataset_id)
         return named_by if named_by and self.job(named_by) else None

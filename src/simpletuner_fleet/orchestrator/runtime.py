@@ -9,6 +9,7 @@ from typing import Any
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.orchestrator.dependents import tell_dependents_once
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.orchestrator.workers.attendance import streams_still_missing
 
@@ -56,6 +57,8 @@ class Runtime:
         self._fleet = fleet
         self._sweeper: asyncio.Task[None] | None = None
         self._missing: asyncio.Task[None] | None = None
+        self._teller: asyncio.Task[None] | None = None
+        self._untold = asyncio.Event()
         self._sooner = asyncio.Event()
         self._wakes_at = 0.0
         """By the fleet's clock, as it was when the rest began."""
@@ -65,13 +68,15 @@ class Runtime:
         self._fleet.on_due = self._wake_for
         self._sweeper = asyncio.create_task(self._sweep_for_ever())
         self._missing = asyncio.create_task(self._note_missing_streams())
+        self._fleet.on_untold = self._untold.set
+        self._teller = asyncio.create_task(self._tell_dependents_for_ever())
 
     def _wake_for(self, at: float) -> None:
         if at < self._wakes_at:
             self._sooner.set()
 
     async def stop(self) -> None:
-        for task in (self._sweeper, self._missing):
+        for task in (self._sweeper, self._missing, self._teller):
             if task:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
@@ -85,6 +90,20 @@ class Runtime:
             await streams_still_missing(self._fleet, started_at)
         except FleetError:
             log.exception("who has not come back yet could not be noted")
+
+    async def _tell_dependents_for_ever(self) -> None:
+        """Looks at the start for those who were never told, and then whenever a transaction leaves some."""
+        while True:
+            self._untold.clear()
+            try:
+                if not await tell_dependents_once(self._fleet):
+                    await self._untold.wait()
+            except Exception:
+                interval_s = self._fleet.policy.sweep_interval_s
+                log.exception(
+                    "jobs could not be told that one they wait for has ended; again in %.1f s", interval_s
+                )
+                await asyncio.sleep(interval_s)
 
     async def _sweep_for_ever(self) -> None:
         while True:

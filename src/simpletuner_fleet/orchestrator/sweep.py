@@ -65,8 +65,10 @@ def _whatever_is_due(fleet: Fleet) -> Iterator[Coroutine[Any, Any, None]]:
     for worker_id in fleet.pauses_over():
         yield _try_again(fleet, worker_id)
     yield watch_quotas(fleet)
-    if fleet.clock_frees_something():
-        yield fleet.act(lambda transaction: None)  # every act looks at the clock, and places what may go on
+    if fleet.needs_a_step():
+        yield fleet.act(
+            lambda transaction: None
+        )  # every act looks at the rows and the clock, and follows from them
 
 
 async def _each(rounds: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -81,8 +81,8 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
 
     def due_backoffs(self, now: float, limit: int) -> list[Job]: ...
     def next_backoff_at(self) -> float | None: ...
-    def dependents_of(self, job_id: str) -> list[Job]:
-        """Returns blocked jobs that name this one in `depends_on`."""
+    def dependents_of(self, job_id: str, after_seq: int, limit: int) -> list[Job]:
+        """Returns the first blocked jobs that name this one in `depends_on`, by number after the cursor."""
         ...
 
     def attempt(self, attempt_id: str) -> Attempt | None: ...
@@ -329,6 +329,26 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
 
     All of it is durable when `Store.write` returns, or none of it happened.
     """
+
+    def next_untold(self) -> str | None:
+        """Returns a job that has ended and whose dependents may not all have been told; the longest ended first.
+
+        It follows from the rows alone. After a start, and where a commit failed, it is every job that is over and that
+        blocked jobs name.
+        """
+        ...
+
+    def told_up_to(self, job_id: str) -> int | None:
+        """Returns the number of the last dependent that was told of this job's end; None where nobody is left to tell."""
+        ...
+
+    def note_told(self, job_id: str, up_to_seq: int | None) -> None:
+        """Notes how far that has come; None: nobody is left. It is no row: where it is lost, all are told once more."""
+        ...
+
+    def job_goes_on(self, job_id: str) -> bool:
+        """Tells whether the job is known to have not ended; it is answered from memory."""
+        ...
 
     def next_seq(self) -> int: ...
     def next_epoch(self) -> int:

@@ -4,7 +4,8 @@ from collections import Counter
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.errors import UnreadableRow
+from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.money.amounts import DEFAULT_CURRENCY
 from simpletuner_fleet.core.placement.explain import Explanation, Survey
 from simpletuner_fleet.core.placement.place import survey_of, why_waiting_given
@@ -24,7 +25,8 @@ class Explainer:
     """Explains why jobs wait, many against one snapshot; each class of jobs is surveyed once."""
 
     def __init__(self, view: View, standing: FleetStanding) -> None:
-        everything = unrestricted(view)
+        everything = self._view = unrestricted(view)
+        self._dependencies: dict[str, Job | None] = {}
         if standing.roster is None:
             self.roster = roster_of(everything)
             self.roster.book = standing.book
@@ -46,11 +48,29 @@ class Explainer:
             for oldest in list(self._surveys)[:-MOST_SURVEYS]:
                 self._surveys.pop(oldest, None)
         explanation = why_waiting_given(
-            self.roster, job, self._limits, now, answer, ahead=ahead, held_until=self._held_until
+            self.roster,
+            job,
+            self._limits,
+            now,
+            answer,
+            ahead=ahead,
+            held_until=self._held_until,
+            ended=self._ended_of(job) if job.state is JobState.BLOCKED else (),
         )
         return with_machines(
             explanation, job, self._pools, self._machines, self.roster.allowlists, self._currency
         )
+
+    def _ended_of(self, job: Job) -> list[Job]:
+        """Returns those of the jobs it depends on that have ended; many jobs may wait for the same one."""
+        for job_id in job.depends_on:
+            if job_id not in self._dependencies:
+                try:
+                    self._dependencies[job_id] = self._view.job(job_id)
+                except UnreadableRow:
+                    self._dependencies[job_id] = None
+        named = (self._dependencies[job_id] for job_id in job.depends_on)
+        return [one for one in named if one is not None and one.terminal]
 
 
 class ReasonGroup(Struct, frozen=True, kw_only=True):

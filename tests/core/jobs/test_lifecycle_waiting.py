@@ -114,23 +114,24 @@ def test_only_a_job_that_waits_for_approval_can_be_approved_or_rejected(job: Job
 
 def test_the_last_good_end_of_its_dependencies_lets_a_job_queue() -> None:
     good = a_job("j_0", state=JobState.COMPLETED)
-    assert lifecycle.dependency_ended(DEPENDING, good, others_pending=True, now=NOW) is NOTHING
-    decision = lifecycle.dependency_ended(DEPENDING, good, others_pending=False, now=NOW)
+    for pending in (a_job("j_9", state=JobState.RUNNING), None):
+        assert lifecycle.dependency_ended(DEPENDING, good, [good, pending], now=NOW) is NOTHING
+    decision = lifecycle.dependency_ended(DEPENDING, good, [good], now=NOW)
     assert (job_of(decision).state, job_of(decision).hold) == (JobState.QUEUED, Hold.NONE)
     assert types(decision) == ["job.unblocked"]
 
 
 def test_an_approval_is_still_needed_when_the_dependencies_are_done() -> None:
     good = a_job("j_0", state=JobState.COMPLETED)
-    assert lifecycle.dependency_ended(AWAITING, good, others_pending=False, now=NOW) is NOTHING
+    assert lifecycle.dependency_ended(AWAITING, good, [], now=NOW) is NOTHING
 
 
 @pytest.mark.parametrize("waiting", [DEPENDING, AWAITING])
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
-@pytest.mark.parametrize("others_pending", [True, False])
-def test_a_bad_end_of_a_dependency_ends_the_wait(waiting: Job, state: JobState, others_pending: bool) -> None:
+@pytest.mark.parametrize("other", [JobState.RUNNING, JobState.COMPLETED, JobState.FAILED])
+def test_a_bad_end_of_a_dependency_ends_the_wait(waiting: Job, state: JobState, other: JobState) -> None:
     bad = a_job("j_0", state=state)
-    decision = lifecycle.dependency_ended(waiting, bad, others_pending=others_pending, now=NOW)
+    decision = lifecycle.dependency_ended(waiting, bad, [a_job("j_9", state=other)], now=NOW)
     job = job_of(decision)
     assert (job.state, job.reason, job.hold) == (JobState.FAILED, "dependency_failed", Hold.NONE)
     assert job.error == f"it depends on j_0, which ended as {state}"
@@ -142,10 +143,13 @@ def test_a_bad_end_of_a_dependency_ends_the_wait(waiting: Job, state: JobState, 
 def test_a_job_that_waits_no_more_does_not_care_how_its_dependency_ends(
     state: JobState, ended: JobState
 ) -> None:
-    decision = lifecycle.dependency_ended(
-        a_job(state=state), a_job("j_0", state=ended), others_pending=False, now=NOW
-    )
-    assert decision is NOTHING
+    assert lifecycle.dependency_ended(a_job(state=state), a_job("j_0", state=ended), [], now=NOW) is NOTHING
+
+
+def test_a_good_end_releases_nobody_who_is_still_to_be_told_of_a_bad_one() -> None:
+    good, bad = a_job("j_0", state=JobState.COMPLETED), a_job("j_9", state=JobState.FAILED)
+    job = job_of(lifecycle.dependency_ended(DEPENDING, good, [good, bad], now=NOW))
+    assert (job.state, job.error) == (JobState.FAILED, "it depends on j_9, which ended as failed")
 
 
 def test_a_backoff_ends_once() -> None:

@@ -341,6 +341,34 @@ def test_every_state_and_hold_has_a_sentence() -> None:
         assert explain(job, fleet, limit=None, ahead=0, now=NOW).sentence
 
 
+@pytest.mark.parametrize(
+    ("hold", "states", "ended", "depends_on"),
+    [
+        (Hold.DEPENDENCY, ("running", "running"), None, ["j_0", "j_9"]),
+        (Hold.DEPENDENCY, ("completed", "running"), None, ["j_9"]),
+        (Hold.DEPENDENCY, ("completed", "completed"), ["j_0", "j_9"], ["j_0", "j_9"]),
+        (Hold.DEPENDENCY, ("running", "failed"), ["j_9"], ["j_0", "j_9"]),
+        (Hold.APPROVAL, ("cancelled", "running"), ["j_0"], ["j_0", "j_9"]),
+    ],
+)
+def test_a_job_that_is_yet_to_be_told_of_an_end_waits_for_nothing_else(
+    hold: Hold, states: tuple[str, str], ended: list[str] | None, depends_on: list[str]
+) -> None:
+    job = a_job(state=JobState.BLOCKED, hold=hold, depends_on=("j_0", "j_9"))
+    named = [a_job(id, state=JobState(state)) for id, state in zip(job.depends_on, states, strict=True)]
+    over = [one for one in named if one.terminal]
+    waits = explain(job, asked(REMOTE), limit=None, ahead=0, now=NOW, ended=over)
+    assert (waits.code, waits.params.get("ended"), waits.params["depends_on"]) == (
+        Code.DEPENDENCY,
+        ended,
+        depends_on,
+    )
+    is_about_to_hear = (
+        f"what it waited for has ended ({', '.join(ended)}): it is told in a moment" if ended else ""
+    )
+    assert waits.sentence == (is_about_to_hear or f"waits for {', '.join(depends_on)}")
+
+
 def test_without_a_remote_worker_an_automatic_job_is_told_that_there_is_none() -> None:
     own_machine = a_worker(local=True, gpus=0)
     surveyed = survey(Requirements(target=Target.AUTO, gpus=1, trainer="command"), [(own_machine, FREE)])

@@ -282,10 +282,21 @@ async def test_without_backoffs_there_is_no_next_one(store: Store) -> None:
 async def test_dependents_are_the_blocked_jobs_that_name_it(store: Store) -> None:
     waiting = job(3, state=JobState.BLOCKED, hold=Hold.DEPENDENCY, depends_on=("j_1", "j_2"))
     await add(store, job(1), job(2), waiting, job(4, depends_on=("j_1",)))
-    assert ids(await store.read(lambda view: view.dependents_of("j_1"))) == ["j_3"]
-    assert ids(await store.read(lambda view: view.dependents_of("j_3"))) == []
+    assert ids(await store.read(lambda view: view.dependents_of("j_1", 0, 9))) == ["j_3"]
+    assert ids(await store.read(lambda view: view.dependents_of("j_3", 0, 9))) == []
     await save(store, replace(waiting, state=JobState.QUEUED, hold=Hold.NONE))
-    assert await store.read(lambda view: view.dependents_of("j_2")) == []
+    assert await store.read(lambda view: view.dependents_of("j_2", 0, 9)) == []
+
+
+async def test_dependents_come_by_their_number_after_a_cursor(store: Store) -> None:
+    waiting = [job(n, state=JobState.BLOCKED, hold=Hold.DEPENDENCY, depends_on=("j_1",)) for n in (4, 2, 3)]
+    await add(store, job(1), *waiting)
+
+    def pages(view: View) -> list[list[str]]:
+        return [ids(view.dependents_of("j_1", *page)) for page in ((0, 2), (3, 2), (4, 2))]
+
+    assert await store.read(pages) == [["j_2", "j_3"], ["j_4"], []]
+    assert await store.write(pages) == [["j_2", "j_3"], ["j_4"], []]
 
 
 async def test_text_that_a_database_refuses_is_kept_as_far_as_it_can_be(store: Store) -> None:

@@ -97,7 +97,8 @@ def with_connection(step: Step) -> Step:
 def indexes(tx: Tx) -> list[object]:
     """Whatever a step can look up in memory, by every index."""
     return [
-        *(tx.dependents_of(f"j_{number}") for number in (1, 2)),
+        *(tx.dependents_of(f"j_{number}", 0, 99) for number in (1, 2)),
+        (tx.next_untold(), *(tx.told_up_to(f"j_{number}") for number in (1, 2, 3))),
         *(tx.live_attempts_of_worker(f"w_{number}") for number in (1, 2)),
         *(tx.worker_by_name(name) for name in ("gpu-1", "GPU-2", "gpu-3", "renamed")),
         *(tx.worker_by_token_hash(f"hash-{number}") for number in (1, 2, 3)),

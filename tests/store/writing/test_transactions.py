@@ -23,7 +23,7 @@ def everything(view: View) -> list[object]:
         view.job_bundle("j_2"),
         view.queue_page(None, 10),
         view.job_counts(),
-        view.dependents_of("j_1"),
+        view.dependents_of("j_1", 0, 99),
         view.attempts_of_job("j_1"),
         view.live_attempts(),
         view.workers(),

@@ -286,6 +286,11 @@ _PENDING, _ENDED = Results.PENDING, AttemptState.ENDED
 """Compared at every change of a row. Python 3.11 takes longer to find a member in its enum than to compare it."""
 
 
+def ended_badly(job: Job) -> bool:
+    """Tells whether it has ended otherwise than well: then jobs that depend on it can never start."""
+    return job.terminal and job.state is not JobState.COMPLETED
+
+
 def is_finishing(job: Job) -> bool:
     """Tells whether its trainer has ended well, as its worker said, and its results are still on their way."""
     return job.state is _RUNNING and has_left_its_gpus(job)

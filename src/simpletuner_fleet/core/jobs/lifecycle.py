@@ -3,6 +3,7 @@
 Each function takes what was read and returns what to do; none does it.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -36,6 +37,7 @@ from simpletuner_fleet.core.jobs.job import (
     JobState,
     Outcome,
     Results,
+    ended_badly,
     has_left_its_gpus,
     is_finishing,
     next_attempt_state,
@@ -402,11 +404,25 @@ def approval_expired(job: Job, now: float) -> Decision:
     return Decision(job=ended, events=(job_event(EventType.JOB_APPROVAL_EXPIRED, job),))
 
 
-def dependency_ended(job: Job, dependency: Job, *, others_pending: bool, now: float) -> Decision:
-    """Releases a job after the last job it depends on has completed, or fails it after one has not."""
+def dependency_ended(job: Job, dependency: Job, others: Iterable[Job | None], *, now: float) -> Decision:
+    """Releases a job after the last job it depends on has completed, or fails it after one has not.
+
+    It is told of each end later than the end itself, and may be told twice. So of `others`, which it depends on as well,
+    one may have ended badly of which it is told after this: then it is failed for that one, never released. They are
+    looked at only up to the first that has not ended; None is one of which nobody can say how it ended.
+    """
     if job.state is not JobState.BLOCKED:
         return NOTHING
-    if dependency.state is not JobState.COMPLETED:
+    if not ended_badly(dependency):
+        if job.hold is not Hold.DEPENDENCY:
+            return NOTHING
+        for other in others:
+            if other is None or not other.terminal:
+                return NOTHING
+            if ended_badly(other):
+                dependency = other
+                break
+    if ended_badly(dependency):
         why = f"it depends on {dependency.id}, which ended as {dependency.state}"
         ended = replace(
             job,
@@ -417,8 +433,6 @@ def dependency_ended(job: Job, dependency: Job, *, others_pending: bool, now: fl
             error=why,
         )
         return Decision(job=ended, events=(job_event(EventType.JOB_FAILED, job, why=why),))
-    if others_pending or job.hold is not Hold.DEPENDENCY:
-        return NOTHING
     return Decision(job=_unblocked(job, now), events=(job_event(EventType.JOB_UNBLOCKED, job),))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Target, ended_badly
 from simpletuner_fleet.core.jobs.start_time import shown
 from simpletuner_fleet.core.money.amounts import amount_text
 from simpletuner_fleet.core.money.ceilings import LEAST_RUN_S
@@ -312,13 +312,21 @@ def _vram_of_nth(worker: Worker, gpus: int) -> float:
 
 
 def explain(
-    job: Job, fleet: Survey, *, limit: Ceiling | None, ahead: int, now: float, held_until: float | None = None
+    job: Job,
+    fleet: Survey,
+    *,
+    limit: Ceiling | None,
+    ahead: int,
+    now: float,
+    held_until: float | None = None,
+    ended: Collection[Job] = (),
 ) -> Explanation:
     """Explains why the job waits; `limit` is one that is reached, if any.
 
-    After a restore nothing is placed before `held_until`, whatever is free.
+    After a restore nothing is placed before `held_until`, whatever is free. `ended` are those of the jobs it depends on
+    that have ended: the job is told of it a little later.
     """
-    code, params = _why(job, fleet, limit, now, held_until)
+    code, params = _of_dependencies(job, ended) or _why(job, fleet, limit, now, held_until)
     waits_for_workers = job.state is JobState.QUEUED
     help_with = fleet.fixes if code is fleet.code else fixes(code, params)
     return Explanation(
@@ -369,15 +377,26 @@ def _spent(job: Job, code: Code) -> dict[str, Any]:
     return {"max_cost_micros": job.max_cost_micros, "spent_micros": job.spent_micros}
 
 
+def _of_dependencies(job: Job, ended: Collection[Job]) -> tuple[Code, dict[str, Any]] | None:
+    """Returns what a blocked job waits for where it is other jobs, or that it is about to be told how they ended."""
+    if job.state is not JobState.BLOCKED:
+        return None
+    bad = [one.id for one in ended if ended_badly(one)]
+    over = {one.id for one in ended}
+    pending = [id for id in job.depends_on if id not in over]
+    if bad or (job.hold is Hold.DEPENDENCY and over and not pending):
+        return Code.DEPENDENCY, {"depends_on": list(job.depends_on), "ended": bad or list(job.depends_on)}
+    return (Code.DEPENDENCY, {"depends_on": pending}) if job.hold is Hold.DEPENDENCY else None
+
+
 def _why(
     job: Job, fleet: Survey, limit: Ceiling | None, now: float, held_until: float | None
 ) -> tuple[Code, dict[str, Any]]:
     own = _of_its_own(job, now)
     if own is not None:
         return own
-    if (
-        limit and limit.code is Code.SETTING_UNREADABLE
-    ):  # what workers say of a team that nobody knows is not known
+    # Before all that workers say: of a team that cannot be read nobody knows which of them it may use.
+    if limit and limit.code is Code.SETTING_UNREADABLE:
         return limit.code, limit.params
     if fleet.code in IMPOSSIBLE or fleet.code in PAID_TOO_MUCH:
         return fleet.code, fleet.params | _spent(job, fleet.code)
@@ -396,8 +415,6 @@ def _of_its_own(job: Job, now: float) -> tuple[Code, dict[str, Any]] | None:
     """Returns why the job does not wait for workers, if it does not."""
     if job.hold is Hold.APPROVAL:
         return Code.APPROVAL_REQUIRED, {}
-    if job.hold is Hold.DEPENDENCY:
-        return Code.DEPENDENCY, {"depends_on": list(job.depends_on)}
     if job.state is not JobState.QUEUED:
         return Code.NOT_WAITING, {"state": job.state}
     if job.hold is Hold.START_TIME and job.not_before is not None:

@@ -5,7 +5,7 @@ would not. They change nothing: placing a job changes rows, the roster follows t
 of that.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heapreplace
 from itertools import islice
 
@@ -199,9 +199,10 @@ def why_waiting_given(
     *,
     ahead: int,
     held_until: float | None = None,
+    ended: Collection[Job] = (),
 ) -> Explanation:
     limit = limit_of(roster, job, limits)
-    explained = explain(job, answer, limit=limit, ahead=ahead, now=now, held_until=held_until)
+    explained = explain(job, answer, limit=limit, ahead=ahead, now=now, held_until=held_until, ended=ended)
     return (
         by_share(explained, roster.lines.shares, job.requires.team, roster.lines.teams_waiting)
         if roster.lines.shares

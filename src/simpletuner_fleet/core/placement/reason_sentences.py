@@ -13,6 +13,7 @@ MACHINE_BOOTS = N_(
 QUOTA_UNTIL = N_(
     "the quota %(quota)s is reached (%(kind)s, %(whose)s): %(used)s of %(ceiling)s until %(frees)s"
 )
+ABOUT_TO_BE_TOLD = N_("what it waited for has ended (%(ended)s): it is told in a moment")
 LABEL_DIFFERS = N_("no worker has the required label %(asked)s (%(have)s)")
 LABELS_APART = N_("no worker has the required combination of labels: %(asked)s")
 LABELS_APART_DIFFER = N_("no worker has the required combination of labels: %(asked)s (%(have)s)")
@@ -40,6 +41,8 @@ def open_sentence(code: str, params: dict[str, Any]) -> Sentence:
     """Returns the reason before its blanks are filled. Raises KeyError for a code of another version."""
     if code == Code.LABELS_MATCH_NONE:
         return _labels_sentence(params), _blanks(params)
+    if code == Code.DEPENDENCY and "ended" in params:
+        return ABOUT_TO_BE_TOLD, _blanks(params)
     if code == Code.QUOTA and "frees" in params:
         return QUOTA_UNTIL, _blanks(params)
     if code == Code.WAITING_FOR_MACHINE and params.get("phase") == "booting":

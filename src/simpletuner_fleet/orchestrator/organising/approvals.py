@@ -134,7 +134,7 @@ def approve_within(transaction: Transaction, job_id: str, voter: Voter, actor: A
     if after.state is ApprovalState.PENDING:
         transaction.record(job_event(EventType.JOB_APPROVAL_GIVEN, job, actor, note=note))
         return job
-    waits = any(not transaction.job(other).terminal for other in job.depends_on)
+    waits = any(transaction.job(other).state is not JobState.COMPLETED for other in job.depends_on)
     transaction.apply(lifecycle.approved(job, actor, waits_for_others=waits, now=transaction.now, note=note))
     return transaction.job(job_id)
 

@@ -24,7 +24,7 @@ def delete_in(transaction: Transaction, job_id: str, actor: Actor) -> DeletedJob
     ties = deleting.JobTies(
         manifests=tx.manifests_of_job(job_id),
         publication=tx.publication(job_id),
-        dependents=tx.dependents_of(job_id),
+        dependents=tx.dependents_of(job_id, 0, 1),
         goes_on_in=tx.going_on_from(job_id),
     )
     deleting.check_deletable(job, ties)

@@ -81,6 +81,19 @@ class MemoryTx(
         self._tables.set_job(job.id, saved)
         return saved
 
+    def next_untold(self) -> str | None:
+        return next(iter(self._tables.untold), None)
+
+    def told_up_to(self, job_id: str) -> int | None:
+        return self._tables.untold.get(job_id)
+
+    def note_told(self, job_id: str, up_to_seq: int | None) -> None:
+        self._tables.set_untold(job_id, up_to_seq)
+
+    def job_goes_on(self, job_id: str) -> bool:
+        job = self._tables.jobs.get(job_id)
+        return job is not None and not job.terminal
+
     def add_attempt(self, attempt: Attempt) -> None:
         if attempt.id in self._tables.attempts:
             raise ConcurrentChange(f"there is an attempt {attempt.id} already")

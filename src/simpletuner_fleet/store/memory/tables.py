@@ -91,6 +91,7 @@ class Tables(LiveRows):
     def tell_everything(self) -> None:
         """Tells the observer about every live row, as after a start."""
         self.observer.rows_reset()
+        self.find_untold()
         for worker in self.workers.values():
             self.observer.worker_changed(None, worker)
         for job in self.jobs.values():

@@ -7,7 +7,7 @@ from itertools import islice
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime, used_attempt
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval, ApprovalState, waits_for_approval
@@ -104,9 +104,8 @@ class MemoryView(
         jobs = filter(None, map(self._tables.jobs.get, job_ids))
         return {job.id: job.name or job.config_name for job in jobs if _seen(job, seen_by)}
 
-    def dependents_of(self, job_id: str) -> list[Job]:
-        jobs = (self._tables.jobs[waiting] for waiting in self._tables.dependents.get(job_id, ()))
-        return sorted((job for job in jobs if job.state is JobState.BLOCKED), key=lambda job: job.seq)
+    def dependents_of(self, job_id: str, after_seq: int, limit: int) -> list[Job]:
+        return self._tables.dependents_of(job_id, after_seq, limit)
 
     def attempt(self, attempt_id: str) -> Attempt | None:
         return self._tables.attempts.get(attempt_id)

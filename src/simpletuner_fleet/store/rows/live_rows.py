@@ -5,6 +5,7 @@ change goes through a `set_…` method, which keeps the indexes up to date, tell
 that undoes a failed step. Rows that have ended stay until the commit that stores them, then they are evicted.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -51,7 +52,13 @@ class LiveRows:
         self.journal: list[Undo] = []
         self.jobs: dict[str, Job] = {}
         self.job_ids_by_seq: dict[int, str] = {}
-        self.dependents: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.dependents: dict[str, list[int]] = {}
+        """By the job they wait for: the sequence numbers of those that are blocked, in order."""
+        self.untold: dict[str, int] = {}
+        """Jobs that have ended, and up to which sequence number their dependents have been told.
+
+        It follows from the rows: where it is lost, every end with dependents is told from the first of them on again.
+        """
         self.going_on: defaultdict[str, dict[str, None]] = defaultdict(dict)
         """By the job whose checkpoint they began with: those that have not ended."""
         self.attempts: dict[str, Attempt] = {}
@@ -68,7 +75,7 @@ class LiveRows:
         self.journal.clear()
         for rows in (
             *(self.jobs, self.job_ids_by_seq, self.dependents, self.attempts, self.attempt_ids),
-            *(self.live_by_job, self.live_by_worker, self.going_on),
+            *(self.live_by_job, self.live_by_worker, self.going_on, self.untold),
             *(self.workers, self.worker_ids_by_hash, self.worker_ids_by_name),
         ):
             rows.clear()
@@ -92,7 +99,13 @@ class LiveRows:
         for job in self.jobs.values():
             if job.attempt_id and job.worker_id and job.attempt_id not in self.attempts:
                 self.observer.attempt_changed(None, _unreadable_attempt(job), job)
+        self.find_untold()
         self.journal.clear()
+
+    def find_untold(self) -> None:
+        """Finds the ends that dependents may not have been told of: nobody knows any more how far that had come."""
+        waited_for = ((job_id, self.jobs.get(job_id)) for job_id in self.dependents)
+        self.untold = {job_id: 0 for job_id, job in waited_for if job is None or job.terminal}
 
     def take_back(self) -> None:
         """Undoes every change in the journal, newest first."""
@@ -113,14 +126,31 @@ class LiveRows:
         if known is not None and (known.depends_on or known.resume_from):
             self._index_dependencies(known, waits=job is not None and job.state is JobState.BLOCKED)
             self._index_source(known, goes_on=job is not None and not job.terminal)
+        if job_id in self.dependents and (job is None or job.terminal) is not (old is None or old.terminal):
+            self._index_end(job_id, ended=job is not None and job.terminal)
         self.observer.job_changed(old, job)
+
+    def _index_end(self, job_id: str, *, ended: bool) -> None:
+        if ended:
+            self.untold[job_id] = 0
+        else:
+            self.untold.pop(job_id, None)
 
     def _index_dependencies(self, job: Job, *, waits: bool) -> None:
         for other in job.depends_on:
-            if waits:
-                self.dependents[other][job.id] = None
-            else:
-                _forget(self.dependents, other, job.id)
+            waiting = self.dependents.get(other)
+            if waiting is None:
+                if waits:
+                    self.dependents[other] = [job.seq]
+                continue
+            at = bisect_left(waiting, job.seq)
+            is_there = at < len(waiting) and waiting[at] == job.seq
+            if waits and not is_there:
+                waiting.insert(at, job.seq)
+            elif is_there and not waits:
+                del waiting[at]
+                if not waiting:
+                    del self.dependents[other]
 
     def _index_source(self, job: Job, *, goes_on: bool) -> None:
         if not job.resume_from:
@@ -130,6 +160,19 @@ class LiveRows:
             self.going_on[source][job.id] = None
         else:
             _forget(self.going_on, source, job.id)
+
+    def dependents_of(self, job_id: str, after_seq: int, limit: int) -> list[Job]:
+        waiting = self.dependents.get(job_id, [])
+        at = bisect_right(waiting, after_seq)
+        return [self.jobs[self.job_ids_by_seq[seq]] for seq in waiting[at : at + limit]]
+
+    def set_untold(self, job_id: str, up_to_seq: int | None) -> None:
+        """Notes up to which dependent the end of a job has been told; None: nobody is left."""
+        self.journal.append((self.set_untold, job_id, self.untold.get(job_id)))
+        if up_to_seq is None:
+            self.untold.pop(job_id, None)
+        else:
+            self.untold[job_id] = up_to_seq
 
     def set_attempt(self, attempt_id: str, attempt: Attempt | None) -> None:
         """Sets or removes an attempt. Its job, its epoch and its worker never change."""

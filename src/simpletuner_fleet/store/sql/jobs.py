@@ -123,8 +123,8 @@ class JobsView(FindingView):
         row = self._db.row(sql.NEXT_BACKOFF, NOTHING)
         return None if row is None else row[0]
 
-    def dependents_of(self, job_id: str) -> list[Job]:
-        return self._jobs(sql.DEPENDENTS, {"id": job_id})
+    def dependents_of(self, job_id: str, after_seq: int, limit: int) -> list[Job]:
+        return self._jobs(sql.DEPENDENTS, {"id": job_id, "after": after_seq, "limit": limit})
 
     def attempt(self, attempt_id: str) -> Attempt | None:
         return self._attempt(sql.ATTEMPT, {"id": attempt_id})

@@ -104,7 +104,10 @@ _NOT_OVER = f"state IN ({listed(LIVE)}) AND state <> ''"
 LIVE_JOBS = f"{_JOB} WHERE {_NOT_OVER} ORDER BY seq"
 DUE_BACKOFFS = f"{_JOB} WHERE {_BACKING_OFF} AND not_before <= :now ORDER BY not_before, seq LIMIT :limit"
 NEXT_BACKOFF = f"SELECT min(not_before) FROM jobs WHERE {_BACKING_OFF}"
-DEPENDENTS = f"{_JOB} WHERE state = 'blocked' AND id IN (SELECT job_id FROM job_dependencies WHERE needs = :id) ORDER BY seq"
+DEPENDENTS = (
+    f"{_JOB} WHERE state = 'blocked' AND seq > :after AND id IN (SELECT job_id FROM job_dependencies WHERE needs = :id)"
+    " ORDER BY seq LIMIT :limit"
+)
 
 ATTEMPT = f"{_ATTEMPT} WHERE id = :id"
 ATTEMPT_BY_EPOCH = f"{_ATTEMPT} WHERE job_id = :job_id AND epoch = :epoch"

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.errors import IllegalTransition, NameTaken
 from simpletuner_fleet.core.events import Event
-from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 from simpletuner_fleet.ports import ConcurrentChange, IdempotentAnswer, JobFilter
 from simpletuner_fleet.store.rows.chain import chained
@@ -75,11 +75,21 @@ class LiveTx(SqlView):
                 return unsaved.bundles[job_id]
         return self._stored.job_bundle(job_id)
 
-    def dependents_of(self, job_id: str) -> list[Job]:
-        if job_id not in self._rows.dependents:
-            return []
-        waiting = (self._rows.jobs[waiting] for waiting in self._rows.dependents[job_id])
-        return sorted((job for job in waiting if job.state is JobState.BLOCKED), key=lambda job: job.seq)
+    def dependents_of(self, job_id: str, after_seq: int, limit: int) -> list[Job]:
+        return self._rows.dependents_of(job_id, after_seq, limit)
+
+    def next_untold(self) -> str | None:
+        return next(iter(self._rows.untold), None)
+
+    def told_up_to(self, job_id: str) -> int | None:
+        return self._rows.untold.get(job_id)
+
+    def note_told(self, job_id: str, up_to_seq: int | None) -> None:
+        self._rows.set_untold(job_id, up_to_seq)
+
+    def job_goes_on(self, job_id: str) -> bool:
+        job = self._rows.jobs.get(job_id)
+        return job is not None and not job.terminal
 
     def going_on_from(self, job_id: str) -> list[str]:
         return sorted(self._rows.going_on.get(job_id, ()))
