@@ -6,12 +6,14 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.audit import AuditEntry, Witness
 from simpletuner_fleet.core.jobs.job import AttemptState, JobState, Outcome
 from simpletuner_fleet.core.people.approvals import asked_for
+from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Connection
 from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.sim.checks.checkers import (
     attempt_problems,
     audit_problems,
+    dependency_problems,
     follow_everything,
     gpu_problems,
     index_problems,
@@ -141,3 +143,45 @@ def test_an_attempt_must_say_how_it_ended() -> None:
     assert attempt_problems(RUNNING) == []
     assert attempt_problems(replace(RUNNING, state=AttemptState.ENDED, outcome=Outcome.LOST))
     assert attempt_problems(replace(RUNNING, accepted_at=None))
+
+
+def test_a_job_that_starts_beside_a_bad_end_or_is_given_up_without_one_is_seen() -> None:
+    bench = Bench()
+    first, second = bench.submit(), bench.submit()
+    waiting = bench.submit(depends_on=[first, second])
+    view = bench.orchestrator.store.view
+    assert dependency_problems(view, bench.job(waiting)) == []
+    queued = replace(bench.job(waiting), state=JobState.QUEUED)
+    assert names(dependency_problems(view, queued)) == {"D1"}
+    given_up = replace(queued, state=JobState.FAILED, reason="dependency_failed")
+    assert names(dependency_problems(view, given_up)) == {"D2"}
+    cancelled = replace(given_up, state=JobState.CANCELLED, reason="cancelled")
+    assert dependency_problems(view, cancelled) == []
+
+
+def test_a_job_that_was_not_told_of_a_bad_end_is_not_at_rest() -> None:
+    bench = Bench(Policy(told_at_once=1))
+    first, second = bench.submit(), bench.submit()
+    waiting = [bench.submit(depends_on=[first, second]) for _ in range(3)]
+    fleet = bench.orchestrator.fleet
+    assert fleet is not None
+    bench.do(lambda: drive(submit.cancel(fleet, first, ADMIN)))
+    view = bench.orchestrator.store.view
+    assert [bench.job(one).state for one in waiting] == [JobState.FAILED, JobState.BLOCKED, JobState.BLOCKED]
+    assert unrest(view, waiting) == f"{waiting[1]} has not been told that {first} ended badly"
+    bench.let(15.0)
+    assert unrest(view, waiting) is None
+    assert {bench.job(one).state for one in waiting} == {JobState.FAILED}
+
+
+def test_who_is_left_is_told_by_whoever_is_started_after_a_crash() -> None:
+    bench = Bench(Policy(told_at_once=1))
+    first = bench.submit()
+    waiting = [bench.submit(depends_on=[first]) for _ in range(3)]
+    fleet = bench.orchestrator.fleet
+    assert fleet is not None
+    bench.do(lambda: drive(submit.cancel(fleet, first, ADMIN)))
+    bench.crash()
+    assert bench.job(waiting[2]).state is JobState.BLOCKED
+    bench.let(15.0)
+    assert {bench.job(one).state for one in waiting} == {JobState.FAILED}

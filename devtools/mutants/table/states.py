@@ -77,6 +77,31 @@ STATES = (
         'TRAINING = "in training"',
         ("tests/protocol", "tests/legacy", *API),
     ),
+    # Dependents
+    Mutant(
+        "released-beside-a-bad-end",
+        "a job is released by a good end, though it has yet to be told of a bad one",
+        "core/jobs/lifecycle.py",
+        "            if ended_badly(other):\n                dependency = other\n",
+        "            if other is dependency and ended_badly(other):\n                dependency = other\n",
+        ("tests/core/jobs/test_lifecycle_waiting.py", *SIM),
+    ),
+    Mutant(
+        "forgotten-with-the-memory",
+        "after a start, or a commit that failed, nobody tells those who were left",
+        "store/rows/live_rows.py",
+        "        self.untold = {job_id: 0 for job_id, job in waited_for if job is None or job.terminal}",
+        "        self.untold = {job_id: 0 for job_id, job in waited_for if job is None and job_id is None}",
+        ("tests/store/tables/test_untold.py", *SIM),
+    ),
+    Mutant(
+        "approved-beside-a-bad-end",
+        "an approval releases a job that has yet to be told of a bad end",
+        "orchestrator/organising/approvals.py",
+        "transaction.job(other).state is not JobState.COMPLETED for other",
+        "not transaction.job(other).terminal for other",
+        ("tests/engine/test_dependents.py",),
+    ),
     # Silence
     Mutant(
         "hundred-workers-watched",

@@ -10,7 +10,11 @@ from simpletuner_fleet.sim.machine import MachineKind
 from simpletuner_fleet.sim.world import World
 
 LARGE_SHARE = 0.01
-SLOW = Policy(retry_backoff_max_s=60.0, checkpoint_wait_s=60.0, results_wait_s=200.0)
+TOLD_AT_ONCE = 2
+"""So few jobs are told of an end in one step that a few that wait for the same one are told in several."""
+SLOW = Policy(
+    retry_backoff_max_s=60.0, checkpoint_wait_s=60.0, results_wait_s=200.0, told_at_once=TOLD_AT_ONCE
+)
 FAST = Policy(
     heartbeat_interval_s=10.0,
     heartbeat_timeout_s=40.0,
@@ -21,6 +25,7 @@ FAST = Policy(
     cancel_grace_s=5.0,
     checkpoint_wait_s=20.0,
     results_wait_s=60.0,
+    told_at_once=TOLD_AT_ONCE,
 )
 QUICK = Policy(
     heartbeat_interval_s=8.0,
@@ -32,6 +37,7 @@ QUICK = Policy(
     cancel_grace_s=3.0,
     checkpoint_wait_s=10.0,
     results_wait_s=30.0,
+    told_at_once=TOLD_AT_ONCE,
 )
 """A silence and what follows from it take half a minute, so that a world of one minute can hold two of them."""
 

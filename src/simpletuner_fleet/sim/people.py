@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from functools import partial
+from random import Random
 from typing import Any
 
 from msgspec import Struct
@@ -23,7 +24,7 @@ from simpletuner_fleet.orchestrator.organising import approvals
 from simpletuner_fleet.orchestrator.steering import trainer_requests
 from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.orchestrator.workers import administer
-from simpletuner_fleet.sim.draw import LARGE, Size
+from simpletuner_fleet.sim.draw import LARGE, TOLD_AT_ONCE, Size
 from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import UNREACHABLE, Answered, Link, LinkDown
 from simpletuner_fleet.sim.server.orchestrator import Orchestrator
@@ -63,6 +64,7 @@ class People:
         self.by_key: dict[str, str] = {}
         self.cancelled: dict[str, int] = {}
         """Jobs whose cancellation was answered, with their epoch then."""
+        self.fan_outs = Random(f"fan-outs of {world.seed}")
         self.limits_were_set = False
         self.size = size
         self._keys = 0
@@ -133,6 +135,51 @@ class People:
                 self.world.after(60.0, lambda: self._submit_other_body(user, other, key))
         else:
             self._submit(user, request, 1)
+
+    def submit_fan_out(self) -> None:
+        """Submits a job that more wait for than one step tells of its end, by a chance that disturbs no other.
+
+        Some of them wait for a second one, too, that ends well and often soon after it.
+        """
+        chance = self.fan_outs
+        user = self.users[chance.randrange(len(self.users))]
+        first = {"run_s": chance.uniform(0.5, 15.0), "exit": int(chance.random() < 0.5)}
+        needed: list[str] = []
+
+        def submit_one(config: dict[str, Any]) -> None:
+            request = SubmitRequest(config=config, gpus=1, max_retries=0)
+            self._ask(
+                lambda fleet: submit.submit(fleet, user, request, local_enabled=False),
+                lambda outcome: answered(request, outcome),
+            )
+
+        def answered(request: SubmitRequest, outcome: Any) -> None:
+            if not isinstance(outcome, Submitted):
+                return
+            self._acknowledged(request, outcome)
+            needed.append(outcome.job.id)
+            if len(needed) == 1:
+                submit_one({"run_s": 0.5, "exit": 0})
+            else:
+                self._fan_out(needed)
+
+        submit_one(first)
+
+    def _fan_out(self, needed: list[str]) -> None:
+        chance = self.fan_outs
+        self.world.counts["act:fan out"] += 1
+        for number in range(chance.randint(TOLD_AT_ONCE + 1, 3 * TOLD_AT_ONCE)):
+            of_both = [*needed] if chance.random() < 0.5 else [*reversed(needed)]
+            needs = of_both if chance.random() < 0.6 else needed[:1]
+            self.world.after(0.1 * number, partial(self._submit_dependent, needs))
+        if chance.random() < 0.2:
+            self.world.after(chance.uniform(1.0, 20.0), lambda: self._cancel(needed[0]))
+
+    def _submit_dependent(self, needs: list[str]) -> None:
+        chance = self.fan_outs
+        config = {"run_s": chance.uniform(0.5, 2.0), "exit": int(chance.random() < 0.1)}
+        request = SubmitRequest(config=config, gpus=1, max_retries=0, depends_on=needs)
+        self._submit(self.users[chance.randrange(len(self.users))], request, 1)
 
     def _start_time(self) -> str | None:
         """Returns a start time for every tenth job, without a draw, so that the rest of a seed stays as it was."""

@@ -21,6 +21,7 @@ from simpletuner_fleet.sim.agent import SimulatedAgent
 from simpletuner_fleet.sim.byzantine import Byzantine
 from simpletuner_fleet.sim.chaos import Chaos
 from simpletuner_fleet.sim.checks.checkers import (
+    dependency_problems,
     index_problems,
     outcome_problems,
     result_problems,
@@ -45,6 +46,7 @@ from simpletuner_fleet.sim.world import Violation, World, drive
 
 INDEX_CHECKED_EVERY = 16
 RESTORED_SHARE = 0.15
+FAN_OUT_SHARE = 0.15
 A_YEAR_S = 3.2e7
 ELECTED_AFTER_S = 0.5
 SLICES = 5
@@ -147,6 +149,9 @@ class Scenario:
         for_s = chance.uniform(*size.timeouts) * self.policy.heartbeat_timeout_s
         self.chaos.plan(for_s, size)
         self.publishing.plan_asks(for_s)
+        if self.people.fan_outs.random() < FAN_OUT_SHARE:
+            begins_s = self.people.fan_outs.uniform(0.0, for_s * size.jobs_until)
+            world.after(begins_s, self.people.submit_fan_out)
         Disasters(world, self.chaos, self.extra, self._restores()).plan(for_s)
         if chance.random() < size.hostile_share:
             self._let_one_misbehave(for_s)
@@ -185,6 +190,9 @@ class Scenario:
         unfenced = {machine.worker_id for machine in self.machines if machine.kind.older} | self._hostile
         problems += outcome_problems(view, self._every_job(), self.truth, unfenced)
         problems += result_problems(view, self._every_job(), self.truth)
+        for job_id in self._every_job():
+            job = view.job(job_id)
+            problems += dependency_problems(view, job) if job else []
         problems += index_problems(self.orchestrator.index, view)
         for job_id, epoch in self.people.cancelled.items():
             job = view.job(job_id)

@@ -20,6 +20,7 @@ from simpletuner_fleet.core.jobs.job import (
     JobState,
     Outcome,
     Results,
+    ended_badly,
     has_left_its_gpus,
 )
 from simpletuner_fleet.core.jobs.states import AT_WORK, WAITING
@@ -97,6 +98,24 @@ def job_problems(job: Job, attempts: list[Attempt]) -> list[Problem]:
             ("S1", f"{job.id} is {job.state} with {outcomes.count(Outcome.COMPLETED)} completed attempts")
         )
     return problems
+
+
+def dependency_problems(view: View, job: Job) -> list[Problem]:
+    """Checks that a job may start once all it depends on has completed, and is given up only where one has not."""
+    if not job.depends_on:
+        return []
+    if job.state is not JobState.BLOCKED and (job.attempts or not job.terminal):
+        early = [id for id in job.depends_on if (other := view.job(id)) and not _completed(other)]
+        return [
+            ("D1", f"{job.id} is {job.state} and depends on {id}, which has not completed") for id in early
+        ]
+    if job.reason == "dependency_failed" and not _in_vain(view, job):
+        return [("D2", f"{job.id} was given up, and nothing that it depends on has ended badly")]
+    return []
+
+
+def _completed(job: Job) -> bool:
+    return job.state is JobState.COMPLETED
 
 
 def attempt_problems(attempt: Attempt) -> list[Problem]:
@@ -316,6 +335,8 @@ def unrest(view: View, job_ids: Iterable[str]) -> str | None:
         if job is None or job.terminal:
             continue
         if job.state is JobState.BLOCKED:
+            if in_vain := _in_vain(view, job):
+                return f"{job.id} has not been told that {in_vain[0]} ended badly"
             pending = [id for id in job.depends_on if not _ended(view, id)]
             if job.hold is not Hold.APPROVAL and not pending:
                 return f"{job.id} is blocked by nothing"
@@ -324,6 +345,11 @@ def unrest(view: View, job_ids: Iterable[str]) -> str | None:
         elif any(why_not_now(worker, FREE, job.requires) is None for worker in workers):
             return f"{job.id} waits though a worker could take it"
     return None
+
+
+def _in_vain(view: View, job: Job) -> list[str]:
+    """Returns those of the jobs it depends on that have ended badly."""
+    return [id for id in job.depends_on if (other := view.job(id)) is not None and ended_badly(other)]
 
 
 def _ended(view: View, job_id: str) -> bool:

@@ -25,6 +25,7 @@ from simpletuner_fleet.ports import View
 from simpletuner_fleet.sim.checks.checkers import (
     Problem,
     attempt_problems,
+    dependency_problems,
     gpu_problems,
     job_problems,
     offer_problems,
@@ -196,6 +197,7 @@ class CommitWatch:
             ):
                 raise Violation("S7", f"{job_id} was being cancelled and became {after.state}")
         self._raise(job_problems(last, self.view.attempts_of_job(job_id)))
+        self._raise(dependency_problems(self.view, last))
 
     def _worker(self, worker_id: str, chain: list[Worker | None], recorded: set[str]) -> None:
         first, last = chain[0], chain[-1]

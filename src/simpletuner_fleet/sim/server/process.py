@@ -11,6 +11,7 @@ from simpletuner_fleet.engine.clock import SteadyClock
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.orchestrator.after_restore import hold_after_restore
+from simpletuner_fleet.orchestrator.dependents import tell_dependents_once
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.sim.network import NOBODY_LISTENS, UNREACHABLE, Answered, LinkDown
 from simpletuner_fleet.sim.server.serving import Serving
@@ -21,6 +22,8 @@ from simpletuner_fleet.sim.world import Violation, drive
 if TYPE_CHECKING:
     from simpletuner_fleet.sim.server.orchestrator import Orchestrator
 
+TELLS_AFTER_S = (0.05, 0.5, 4.0)
+"""In turn: long enough that people and faults come in between."""
 SWEEP_LOG = logging.getLogger("simpletuner_fleet.orchestrator.sweep")
 TALKATIVE = [
     logging.getLogger(f"simpletuner_fleet.orchestrator.{name}") for name in ("leadership", "after_restore")
@@ -85,6 +88,9 @@ class Process:
         self._backlog: list[tuple[Work, Answered]] = []
         self._unsent: list[tuple[Any, Answered]] = []
         self._sweep_s = self.policy.sweep_interval_s
+        self._telling_of = 0
+        """The life in which a telling is planned."""
+        self._tellings = 0
 
     # Life and death
 
@@ -109,13 +115,14 @@ class Process:
         self.index = FleetIndex()
         fleet = Fleet(self.store, self.index, clock, orchestrator.ids, self.serving.begin(), self.policy)
         fleet.on_revoked = orchestrator.revoked
+        life = self.life
+        fleet.on_untold = lambda: self._plan_telling(life)
         self.started_at = world.now
         try:
             orchestrator.catch_up_revocations()
             held_until = drive(hold_after_restore(fleet))
             drive(fleet.start())
         except StoreUnavailable:
-            life = self.life
             world.after(1.0, lambda: self._begin_again(life))
             return
         except SimCrash:
@@ -127,6 +134,7 @@ class Process:
         world.note("orchestrator starts" if self.standing is None else f"{self.name} leads")
         self._plan_sweep(self.life)
         self._plan_pings(self.life)
+        self._plan_telling(self.life)
         self.serving.look_who_is_gone([worker.id for worker in self.store.view.workers()])
         if held_until is not None:
             self._place_after(held_until - clock.now() + 0.1, self.life)
@@ -298,6 +306,28 @@ class Process:
         for error in errors:
             if not isinstance(error, StoreUnavailable):
                 raise Violation("S13", f"the health check failed: {error!r}") from error
+
+    def _plan_telling(self, life: int, wait_s: float | None = None) -> None:
+        if self._telling_of != life:
+            self._telling_of = life
+            self._tellings += 1
+            wait_s = TELLS_AFTER_S[self._tellings % len(TELLS_AFTER_S)] if wait_s is None else wait_s
+            self.world.after(wait_s, lambda: self._tell_dependents(life))
+
+    def _tell_dependents(self, life: int) -> None:
+        fleet = self.fleet
+        if fleet is None or self.life != life:
+            return
+        self._telling_of = 0
+        if self.stalled:
+            self._plan_telling(life, 1.0)
+            return
+        outcome = self.do(lambda: drive(tell_dependents_once(fleet)))
+        if isinstance(outcome, StoreUnavailable):
+            self._plan_telling(life, self._sweep_s)
+        elif outcome is True:
+            self.world.counts["told of an end by several steps"] += 1
+            self._plan_telling(life)
 
     def _plan_pings(self, life: int) -> None:
         self.world.after(self.policy.ping_interval_s, lambda: self._ping_all(life))
