@@ -12,7 +12,7 @@ from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState
-from simpletuner_fleet.core.people.approvals import Voter
+from simpletuner_fleet.core.people.approvals import Voter, asked_for
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.clock import SteadyClock
 from simpletuner_fleet.engine.fleet import Fleet
@@ -237,3 +237,21 @@ async def test_jobs_that_need_many_look_ups_are_told_fewer_at_a_time(store: Sqli
     assert (await counts(fleet)).get("queued", 0) <= 2
     assert await tell_all(fleet) >= 4
     assert (await counts(fleet))["queued"] == 10
+
+
+async def test_approvals_that_expire_together_end_some_at_a_time(store: SqliteStore) -> None:
+    fleet = fleet_over(store)
+    many = 2 * approvals.EXPIRIES_PER_TRANSACTION + 1
+    asking = [waiting(seq, hold=Hold.APPROVAL) for seq in range(1, many + 1)]
+    await submit(fleet, *asking)
+
+    def ask(transaction: Transaction) -> None:
+        for job in asking:
+            transaction.tx.put_approval(asked_for(job, [approvals.BY_SETTING], (1.0,), 0.0))
+
+    await fleet.act(ask)
+    commits: list[float] = []
+    fleet.on_commit = commits.append
+    await sweep_once(fleet)
+    assert await counts(fleet) == {"cancelled": many}
+    assert len(commits) == 3

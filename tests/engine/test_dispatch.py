@@ -24,7 +24,7 @@ from simpletuner_fleet.engine.ids import RandomIds
 from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.memory.setting_documents import LIMITS_SETTING, PRICE_PREFIX, QUOTA_PREFIX
 from simpletuner_fleet.engine.streams import StreamHub
-from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.engine.transaction import EveryClassMayGo, Transaction, WorkerMayTake
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store import MemoryStore, SqliteStore
 from tests.core.builders import NOW, a_gpu, a_job, a_worker
@@ -295,3 +295,19 @@ async def test_a_job_that_has_started_waits_behind_no_fresh_one_that_a_quota_of_
     await bench.act(take_back)
     assert not await bench.waits("j_begun"), "it counts as one start, however often it is tried"
     assert await bench.waits("j_fresh")
+
+
+async def test_every_class_is_gone_through_once_for_all_that_a_step_has_freed() -> None:
+    """A hundred jobs that are cancelled under a limit went through all who wait a hundred times."""
+    bench = Bench()
+
+    def step(transaction: Transaction) -> None:
+        for name in ("w_1", "w_2"):
+            transaction.consider_every_class()
+            transaction.causes.append(WorkerMayTake(name))
+        assert transaction.causes.count(EveryClassMayGo()) == 1
+        place_waiting_jobs(transaction)
+        transaction.consider_every_class()
+        assert list(transaction.causes) == [EveryClassMayGo()], "what changes after that is looked at again"
+
+    await bench.act(step)

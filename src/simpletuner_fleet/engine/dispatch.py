@@ -36,9 +36,10 @@ def place_waiting_jobs(transaction: Transaction) -> None:
     if not causes:
         return
     if transaction.index.holds_placements(transaction.now):
-        transaction.causes.clear()
+        causes.clear()
+        return
     while causes:
-        match causes.popleft():
+        match transaction.next_cause():
             case ClassHasJob(class_id):
                 _place_class(transaction, class_id)
             case WorkerMayTake(worker_id):

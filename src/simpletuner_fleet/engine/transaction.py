@@ -104,6 +104,7 @@ class Transaction:
         self.vault = vault
         self.effects = Effects()
         self.causes: deque[Cause] = deque()
+        self._every_class_is_due = False
         self._jobs: dict[str, Job] = {}
         self._attempts: dict[str, Attempt] = {}
         self._workers: dict[str, Worker] = {}
@@ -279,9 +280,17 @@ class Transaction:
         self.effects.organisation = self.index.user_changed(self.tx, self.now, user)
 
     def consider_every_class(self) -> None:
-        everyone = EveryClassMayGo()
-        if not self.causes or self.causes[-1] != everyone:
-            self.causes.append(everyone)
+        if (
+            not self._every_class_is_due
+        ):  # nothing is placed before the causes are followed: once sees everything
+            self._every_class_is_due = True
+            self.causes.append(EveryClassMayGo())
+
+    def next_cause(self) -> Cause:
+        cause = self.causes.popleft()
+        if isinstance(cause, EveryClassMayGo):
+            self._every_class_is_due = False
+        return cause
 
     def finish(self) -> None:
         """Records how statuses changed, then every fact of this transaction, in order."""

@@ -41,6 +41,7 @@ from simpletuner_fleet.ports import JobFilter, View
 
 MAX_RULES = 200
 EXPIRIES_PER_ROUND = 500
+EXPIRIES_PER_TRANSACTION = 50
 BY_SETTING = Requirement(why="SIMPLETUNER_REQUIRE_APPROVAL")
 
 
@@ -150,7 +151,11 @@ def reject_within(transaction: Transaction, job_id: str, voter: Voter, actor: Ac
 
 async def end_undecided(fleet: Fleet, due: Sequence[Approval]) -> None:
     """Ends those approvals that are still undecided: somebody may have decided since they were found."""
+    for at in range(0, len(due), EXPIRIES_PER_TRANSACTION):
+        await _end_some(fleet, due[at : at + EXPIRIES_PER_TRANSACTION])
 
+
+async def _end_some(fleet: Fleet, due: Sequence[Approval]) -> None:
     def step(transaction: Transaction) -> None:
         for job_id in [approval.job_id for approval in due]:
             one = transaction.tx.approval(job_id)
