@@ -26,6 +26,7 @@ from simpletuner_fleet.orchestrator.runtime import Runtime
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store.memory.store import MemoryStore
+from simpletuner_fleet.store.rows.documents import APPROVALS
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.core.builders import a_job
 
@@ -255,3 +256,23 @@ async def test_approvals_that_expire_together_end_some_at_a_time(store: SqliteSt
     await sweep_once(fleet)
     assert await counts(fleet) == {"cancelled": many}
     assert len(commits) == 3
+
+
+async def test_an_approval_that_cannot_be_read_holds_up_nobody_who_is_told_of_an_end(
+    tmp_path: Path, store: SqliteStore
+) -> None:
+    fleet = fleet_over(store)
+    asking = waiting(2, "j_1", hold=Hold.APPROVAL)
+    await submit(fleet, RUNNING, asking, *(waiting(seq, "j_1") for seq in range(3, 13)))
+
+    def ask(transaction: Transaction) -> None:
+        transaction.tx.put_approval(asked_for(asking, [approvals.BY_SETTING], (), 0.0))
+
+    await fleet.act(ask)
+    with sqlite3.connect(tmp_path / "fleet.db") as connection:
+        connection.execute("UPDATE approvals SET document = '[['")
+    connection.close()
+    await end(fleet, "j_1", JobState.FAILED)
+    await tell_all(fleet)
+    APPROVALS.set_aside.clear()
+    assert await counts(fleet) == {"failed": 12}

@@ -393,7 +393,10 @@ class Transaction:
 
     def _withdraw_approval(self, before: Job) -> None:
         """Withdraws the approval that a job was waiting for when it ended: nobody has to decide any more."""
-        approval = self.tx.approval(before.id) if waits_for_approval(before) else None
+        try:
+            approval = self.tx.approval(before.id) if waits_for_approval(before) else None
+        except UnreadableRow:
+            return  # nobody could decide on it either, and its job is ended all the same
         if approval is not None and approval.state is ApprovalState.PENDING:
             self.tx.put_approval(decided(approval, ApprovalState.WITHDRAWN, self.now))
 

@@ -7,11 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import UnreadableRow
+from simpletuner_fleet.core.jobs.job import Hold, JobState
+from simpletuner_fleet.core.people.approvals import Requirement, asked_for
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store import open_store
 from simpletuner_fleet.store.integrity import unreadable_rows
-from simpletuner_fleet.store.rows.documents import ENDPOINTS
-from tests.core.builders import a_worker
+from simpletuner_fleet.store.rows.documents import APPROVALS, ENDPOINTS
+from tests.core.builders import a_job, a_worker
 from tests.core.notices.test_timing import endpoint
 
 
@@ -90,3 +92,32 @@ async def test_one_damaged_endpoint_keeps_no_other_from_being_told(tmp_path: Pat
     finally:
         await store.close()
         ENDPOINTS.set_aside.clear()
+
+
+async def test_one_damaged_approval_keeps_no_other_from_being_decided(tmp_path: Path) -> None:
+    """The health check reads those that are due with all else that is: no retry went on while one was damaged."""
+    file = tmp_path / "fleet.db"
+    await a_database(file)
+    store = open_store(f"sqlite:///{file}")
+    try:
+
+        def add_both(tx: Tx) -> None:
+            for seq, job_id in enumerate(("j_bad", "j_good"), start=101):
+                asking = a_job(job_id, seq=seq, state=JobState.BLOCKED, hold=Hold.APPROVAL)
+                tx.add_job(asking, b"{}")
+                tx.put_approval(asked_for(asking, [Requirement(why="x")], (1.0,), 0.0))
+
+        await store.write(add_both)
+        with sqlite3.connect(file) as connection:
+            connection.execute("UPDATE approvals SET document = '[[' WHERE job_id = 'j_bad'")
+        connection.close()
+        assert [(one.table, one.id) for one in unreadable_rows(file)] == [("approvals", "j_bad")]
+        for look in (lambda view: view.due_approvals(9.0, 9), lambda view: view.pending_approvals(None, 9)):
+            assert [one.job_id for one in await store.read(look)] == ["j_good"]
+        reported = await store.read(lambda view: view.rows_set_aside())
+        assert ("approvals", "j_bad") in [(one.table, one.id) for one in reported]
+        with pytest.raises(UnreadableRow):
+            await store.read(lambda view: view.approval("j_bad"))
+    finally:
+        await store.close()
+        APPROVALS.set_aside.clear()

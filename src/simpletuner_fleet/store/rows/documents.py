@@ -8,6 +8,7 @@ import msgspec
 
 from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.core.notices.endpoint import Endpoint
+from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.provisioning.machine import Machine
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.store.rows.codec import UNREADABLE, S, described
@@ -56,3 +57,4 @@ class DocumentRows(Generic[S]):
 ENDPOINTS = DocumentRows(Endpoint, "endpoint")
 POOLS = DocumentRows(MachinePool, "pool")
 MACHINES = DocumentRows(Machine, "machine")
+APPROVALS = DocumentRows(Approval, "approval")

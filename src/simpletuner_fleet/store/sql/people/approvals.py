@@ -5,19 +5,20 @@ import msgspec
 from simpletuner_fleet.core.jobs.job import Hold, JobState
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.people.visibility import VisibilityScope
+from simpletuner_fleet.store.rows.documents import APPROVALS
 from simpletuner_fleet.store.rows.text import storable_json
 from simpletuner_fleet.store.sql.database import Database
 from simpletuner_fleet.store.sql.job_finding import seen_condition
 
 _ONE = "SELECT document FROM approvals WHERE job_id = :job_id"
 _PENDING = (
-    "SELECT document FROM approvals JOIN jobs ON jobs.id = approvals.job_id"
+    "SELECT job_id, document FROM approvals JOIN jobs ON jobs.id = approvals.job_id"
     f" WHERE approvals.state = 'pending' AND jobs.state = '{JobState.BLOCKED}' AND jobs.hold = '{Hold.APPROVAL}'"
     " AND {conditions} ORDER BY asked_at, job_id LIMIT :limit"
 )
 _AFTER = "asked_at >= :asked_at AND (asked_at > :asked_at OR job_id > :job_id)"
 _DUE = (
-    "SELECT document FROM approvals WHERE state = 'pending' AND expires_at <= :now"
+    "SELECT job_id, document FROM approvals WHERE state = 'pending' AND expires_at <= :now"
     " ORDER BY expires_at, job_id LIMIT :limit"
 )
 _PUT = (
@@ -33,7 +34,7 @@ class ApprovalsView:
 
     def approval(self, job_id: str) -> Approval | None:
         row = self._db.row(_ONE, {"job_id": job_id})
-        return None if row is None else _read(row[0])
+        return None if row is None else APPROVALS.row(job_id, row[0])
 
     def pending_approvals(
         self, after: tuple[float, str] | None, limit: int, seen_by: VisibilityScope | None = None
@@ -43,10 +44,10 @@ class ApprovalsView:
             params |= {"asked_at": float(after[0]), "job_id": after[1]}
         conditions = [one for one in (seen, _AFTER if after is not None else "") if one] or ["1 = 1"]
         statement = _PENDING.format(conditions=" AND ".join(conditions))
-        return [_read(row[0]) for row in self._db.rows(statement, {**params, "limit": limit})]
+        return APPROVALS.rows(self._db.rows(statement, {**params, "limit": limit}))
 
     def due_approvals(self, now: float, limit: int) -> list[Approval]:
-        return [_read(row[0]) for row in self._db.rows(_DUE, {"now": float(now), "limit": limit})]
+        return APPROVALS.rows(self._db.rows(_DUE, {"now": float(now), "limit": limit}))
 
 
 class ApprovalsTx(ApprovalsView):
@@ -62,7 +63,3 @@ class ApprovalsTx(ApprovalsView):
                 "document": document,
             },
         )
-
-
-def _read(document: str) -> Approval:
-    return msgspec.json.decode(document, type=Approval)
