@@ -15,6 +15,7 @@ from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.lease import LATE_AFTER_S, Deadlines
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.program import WorkerSettings, adopted_within_s
 from simpletuner_fleet.agent.ship.spool import Spool
@@ -140,3 +141,50 @@ def test_trainers_wait_for_an_agent_that_somebody_starts_again(
         url="", token=None, token_file=None, name="w", persistent=True, restarted_within_s=chosen
     )
     assert adopted_within_s(settings, environment) == within_s
+
+
+def late(deadlines: Deadlines, *, paused: bool = False) -> tuple[float, str] | None:
+    seen = deadlines.late(paused=paused)
+    return (seen.since, str(seen.reason)) if seen else None
+
+
+def test_a_guardian_is_late_a_moment_after_a_lease_or_a_time_limit() -> None:
+    assert late(Deadlines()) is None
+    for what in ("pause", "stop"):
+        assert late(Deadlines(on_partition=what, lease_until=100.0)) == (100.0 + LATE_AFTER_S, "fenced")
+    assert late(Deadlines(on_partition="continue", lease_until=100.0)) is None
+    both = Deadlines(on_partition="pause", lease_until=100.0, time_limit_at=90.0)
+    assert late(both) == (90.0 + LATE_AFTER_S, "time_limit")
+    both.renewed(80.0, 70.0, paused=False)
+    assert late(both) == (80.0 + LATE_AFTER_S, "fenced")
+
+
+def test_what_was_asked_to_stop_ends_as_stopped_whatever_passes_first() -> None:
+    deadlines = Deadlines(on_partition="pause", lease_until=100.0)
+    deadlines.stop_asked(90.0)
+    deadlines.stop_asked(600.0)
+    assert late(deadlines) == (90.0, "stopped")
+    deadlines.renewed(50.0, 40.0, paused=False)
+    assert late(deadlines) == (50.0 + LATE_AFTER_S, "stopped")
+
+
+def test_what_is_paused_is_late_only_where_there_is_a_lease_again() -> None:
+    deadlines = Deadlines(on_partition="pause", lease_until=100.0)
+    deadlines.is_paused(100.5)
+    assert late(deadlines, paused=True) is None
+    deadlines.renewed(200.0, 150.0, paused=True)
+    deadlines.renewed(230.0, 180.0, paused=True)
+    assert late(deadlines, paused=True) == (150.0 + LATE_AFTER_S, "fenced")
+    deadlines.is_resumed()
+    deadlines.is_paused(230.0)
+    assert late(deadlines, paused=True) is None
+    # The renewal was on its way when the pause was told.
+    deadlines.renewed(300.0, 231.0, paused=False)
+    deadlines.is_paused(232.0)
+    assert late(deadlines, paused=True) == (232.0 + LATE_AFTER_S, "fenced")
+
+
+def test_who_may_save_at_the_time_limit_has_the_time_for_it() -> None:
+    deadlines = Deadlines(time_limit_at=90.0, time_limit_save_s=60.0, kill_grace_s=30.0)
+    deadlines.saves(91.0)
+    assert late(deadlines) == (181.0 + LATE_AFTER_S, "time_limit")

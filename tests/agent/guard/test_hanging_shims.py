@@ -11,6 +11,7 @@ import pytest
 from simpletuner_fleet.agent.guard import runner as runner_module
 from simpletuner_fleet.agent.guard import shim_starts
 from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner, RunningTrainer
+from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.core.worker_errors import ShimUnavailable
 from tests.agent.shim_fixtures import (
     TICKER,
@@ -23,6 +24,8 @@ from tests.agent.shim_fixtures import (
     start,
     until,
 )
+
+HUNG = "the trainer's guardian did not answer, and was ended with it"
 
 
 @pytest.mark.parametrize("step", ["hold", "go"])
@@ -81,20 +84,115 @@ async def test_a_trainer_whose_shim_hangs_is_ended_when_it_is_to_stop(
             running = taken_up
         assert running.pid
         shim = shim_of(running.pid)
-        monkeypatch.setattr(runner_module, "SHIM_ANSWERS_WITHIN_S", 0.2)
+        monkeypatch.setattr(runner_module, "SIGNS_WITHIN_S", 0.2)
         with frozen(shim):
             running.stop(0.05)
             async with asyncio.timeout(10.0):
                 exit = await running.wait()
-        assert (exit.reason, exit.error) == (
-            "stopped",
-            "the trainer's guardian did not answer, and was ended with it",
-        )
+        assert (exit.reason, exit.error) == ("stopped", HUNG)
         assert not alive(running.pid)
         await until(lambda: not alive(shim), "the end of the shim")
         await running.release()
     assert began._shim.child is not None
     await asyncio.to_thread(began._shim.child.wait, 10)
+
+
+@pytest.mark.parametrize("found_again", [False, True])
+@pytest.mark.parametrize("on_partition", ["pause", "stop"])
+async def test_a_trainer_whose_shim_hangs_goes_on_no_longer_than_its_lease(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, on_partition: str, found_again: bool
+) -> None:
+    order = order_for(folder, TICKER, on_partition=on_partition, adopt_grace_s=60.0)
+    async with Runner() as first, Runner() as second:
+        began = running = await start(first, order, 4.0 if found_again else 1.0)
+        if found_again:
+            began.leave_alone()
+            taken_up = await second.adopt(folder)
+            assert isinstance(taken_up, RunningTrainer)
+            running = taken_up
+        assert running.pid
+        shim = shim_of(running.pid)
+        monkeypatch.setattr(runner_module, "SIGNS_WITHIN_S", 0.2)
+        with frozen(shim):
+            async with asyncio.timeout(10.0):
+                exit = await running.wait()
+        assert (exit.reason, exit.error) == ("fenced", HUNG)
+        assert not alive(running.pid)
+        await until(lambda: not alive(shim), "the end of the shim")
+        await running.release()
+    assert began._shim.child is not None
+    await asyncio.to_thread(began._shim.child.wait, 10)
+
+
+async def test_a_lease_that_is_renewed_while_its_shim_is_asked_goes_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Runner() as runner:
+        running = await start(runner, order_for(folder, TICKER), 60.0)
+        assert running.pid
+        monkeypatch.setattr(runner_module, "SIGNS_WITHIN_S", 2.0)
+        with frozen(shim_of(running.pid)):
+            running.renew(60.0, since=boottime() - 61.5)
+            await asyncio.sleep(0.2)
+            running.renew(60.0)
+            await asyncio.sleep(2.5)
+            assert alive(running.pid)
+            assert not running.is_over
+        running.stop(0.0)
+        assert (await running.wait()).reason == "stopped"
+        await running.release()
+
+
+async def test_a_trainer_whose_shim_hangs_while_it_is_paused_does_not_stand_still_for_ever(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Runner() as runner:
+        running = await start(runner, order_for(folder, TICKER), 0.3)
+        await until(lambda: running.paused, "the pause")
+        assert running.pid
+        monkeypatch.setattr(runner_module, "SIGNS_WITHIN_S", 0.2)
+        with frozen(shim_of(running.pid)):
+            running.renew(60.0)
+            async with asyncio.timeout(10.0):
+                exit = await running.wait()
+        assert (exit.reason, exit.error) == ("fenced", HUNG)
+        await running.release()
+
+
+async def test_a_trainer_whose_shim_hangs_goes_on_no_longer_than_its_time_limit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Runner() as runner:
+        running = await start(runner, order_for(folder, TICKER, time_limit_s=0.5), 600.0)
+        assert running.pid
+        monkeypatch.setattr(runner_module, "SIGNS_WITHIN_S", 0.2)
+        with frozen(shim_of(running.pid)):
+            async with asyncio.timeout(10.0):
+                exit = await running.wait()
+        assert (exit.reason, exit.error) == ("time_limit", HUNG)
+        assert not alive(running.pid)
+        await running.release()
+
+
+async def test_a_trainer_whose_shim_hangs_may_save_at_its_time_limit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent asks for the checkpoint as if it had been told, and waits as long as the shim would have."""
+    limit_reached = asyncio.Event()
+    order = order_for(folder, TICKER, time_limit_s=0.3, time_limit_save_s=0.5, kill_grace_s=0.1)
+    async with Runner() as runner:
+        running = await start(runner, order, 600.0)
+        running.on_out_of_time = limit_reached.set
+        assert running.pid
+        monkeypatch.setattr(runner_module, "SIGNS_WITHIN_S", 0.2)
+        with frozen(shim_of(running.pid)):
+            async with asyncio.timeout(10.0):
+                await limit_reached.wait()
+                assert running.out_of_time
+                assert alive(running.pid)
+                exit = await running.wait()
+        assert (exit.reason, exit.error) == ("time_limit", HUNG)
+        await running.release()
 
 
 async def test_a_trainer_whose_second_guardian_hangs_is_stopped(folder: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from simpletuner_fleet.agent.guard.shim_client import (
     OutOfTime,
     Paused,
     ReadyWall,
+    ReadyWalls,
     Release,
     Renew,
     Resumed,
@@ -38,6 +39,8 @@ from simpletuner_fleet.agent.guard.shim_client import (
     boottime,
 )
 from simpletuner_fleet.agent.guard.shim_starts import ShimChild, ShimProcess, ShimStarter, killed, reap
+from simpletuner_fleet.agent.lease import Deadlines, Late
+from simpletuner_fleet.agent.ship.courier import pause
 from simpletuner_fleet.agent.ship.logs.output_log import last_lines
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.core.worker_errors import ShimUnavailable
@@ -49,7 +52,10 @@ DIES_WITHIN_S = 30.0
 STARTS_WITHIN_S = 120.0
 """A shim that has not taken the next step of a start by then hangs with what it waits for, such as a disk: it is ended."""
 ENDED_WITH_ITS_GUARDIAN = "the trainer's guardian did not answer, and was ended with it"
-SIGNS_ASKED_FOR = 2
+SIGNS_ASKED_FOR, SIGNS_WITHIN_S = 2, 8.0
+"""A lease ends ten seconds before its job may be given away: what its guardian does not end is ended before that."""
+LONGEST_NAP_S = 5.0
+"""A timer stands still while the machine is suspended, and no deadline does."""
 GREETINGS, GREETING_PAUSE_S = 3, 0.2
 """A shim gives up a new agent that does not read what it is told, and meets the next one."""
 
@@ -75,25 +81,16 @@ class EndedAttempt(Struct, frozen=True, kw_only=True):
     """Something of it does not die: `orphans.nothing_left` tells when it has."""
 
 
-class ReadyWalls(Protocol):
-    """Makes walls before their attempt is known. Both methods block: they are called in a thread."""
-
-    def ready(self) -> ReadyWall | None:
-        """Returns a wall that is built already; None where there is none to be had."""
-
-    def discard(self, ready: ReadyWall) -> None: ...
-
-
 class RunningTrainer:
     """Controls an attempt whose shim is alive. Its methods return at once; `wait` tells how it ended."""
 
     def __init__(
-        self, attempt_id: str, output: Path, shim: ShimProcess, *, pid: int | None, paused: bool
+        self, attempt_id: str, output: Path, shim: ShimProcess, deadlines: Deadlines, pid: int | None
     ) -> None:
         self.attempt_id = attempt_id
         self.pid = pid
         """The trainer's; None where it could not be started."""
-        self.paused = paused
+        self.paused = False
         """Whether the shim has stopped the tree because its lease ran out."""
         self.hidden: list[str] = []
         """As the shim that was found again has told: values to keep out of what is sent."""
@@ -104,12 +101,12 @@ class RunningTrainer:
         self._shim = shim
         self._exit: asyncio.Future[TrainerExit] = asyncio.get_running_loop().create_future()
         self._heard = asyncio.Event()
-        self._stop_by = math.inf
-        """By when the tree is to be gone."""
-        self._seeing_to_it: asyncio.Task[None] | None = None
-        self._hung = False
-        """Its shim did not answer when the tree was to be gone, and was ended."""
+        self._deadlines = deadlines
+        self._deadlines_changed = asyncio.Event()
+        self._hung: EndReason | None = None
+        """As what it ends, because its shim was late, did not answer, and was ended."""
         self._listening = asyncio.create_task(self._listen())
+        self._watching = asyncio.create_task(self._watch_shim())
 
     async def wait(self) -> TrainerExit:
         """Returns when the tree is gone to its last process and the shim has recorded it. May be awaited again."""
@@ -117,7 +114,11 @@ class RunningTrainer:
 
     def renew(self, lease_s: float, *, since: float | None = None) -> None:
         """`since` is the `boottime` from which the orchestrator counts at the latest: when the heartbeat was sent."""
-        self._shim.link.send(Renew((boottime() if since is None else since) + lease_s))
+        now = boottime()
+        until = (now if since is None else since) + lease_s
+        self._shim.link.send(Renew(until))
+        self._deadlines.renewed(until, now, paused=self.paused)
+        self._deadlines_changed.set()
 
     def stop(self, grace_s: float, *, outcome: Outcome = Outcome.LOST) -> None:
         """Sends SIGTERM to the tree, and SIGKILL after the grace.
@@ -125,11 +126,8 @@ class RunningTrainer:
         `outcome` is what the shim reports if the agent dies meanwhile. One that hangs is ended, and its tree with it.
         """
         self._shim.link.send(Stop(grace_s, outcome))
-        stop_by = asyncio.get_running_loop().time() + grace_s
-        if stop_by < self._stop_by and not self._exit.done():
-            self._ask_no_more()
-            self._stop_by = stop_by
-            self._seeing_to_it = asyncio.create_task(self._see_to_its_end(stop_by))
+        self._deadlines.stop_asked(boottime() + grace_s)
+        self._deadlines_changed.set()
 
     async def release(self) -> None:
         """Ends the shim once the outcome is delivered. Until then it would report that, were the agent to die."""
@@ -156,34 +154,31 @@ class RunningTrainer:
 
     def leave_alone(self) -> None:
         """Closes the connection; the shim goes on by its lease."""
-        self._ask_no_more()
+        self._watching.cancel()
         if not self.is_over:
             self._listening.cancel()
             self._shim.leave_alone()
 
-    def _ask_no_more(self) -> None:
-        self._stop_by = -math.inf
-        if self._seeing_to_it is not None:
-            self._seeing_to_it.cancel()
-
-    async def _see_to_its_end(self, stop_by: float) -> None:
-        """Ends the shim if it hangs and its tree should be gone. A shim that answers sees to that itself, however long it
-        takes: nobody else could end what it does not."""
-        look_at = stop_by
-        while not await self._ends_by(look_at):
-            if not await self._shim_answers():
-                self._hung = True
+    async def _watch_shim(self) -> None:
+        """Ends the shim where it hangs and is late. One that answers sees to its tree itself, however long that takes:
+        nobody else could end what it does not."""
+        answered_at = -math.inf
+        while True:
+            self._deadlines_changed.clear()
+            late = self._late()
+            look_in_s = max(late.since, answered_at + SHIM_ANSWERS_WITHIN_S) - boottime() if late else None
+            if look_in_s is None or look_in_s > 0:
+                nap_s = None if look_in_s is None else min(look_in_s, LONGEST_NAP_S)
+                await pause(nap_s, self._deadlines_changed)
+            elif await self._shim_answers():
+                answered_at = boottime()
+            elif (late := self._late()) and late.since <= boottime() and not self._may_save(late):
+                self._hung = late.reason
                 self._shim.end(self._output.parent)
                 return
-            look_at = asyncio.get_running_loop().time() + SHIM_ANSWERS_WITHIN_S
 
-    async def _ends_by(self, when: float) -> bool:
-        try:
-            async with asyncio.timeout_at(when):
-                await self.wait()
-        except TimeoutError:
-            return False
-        return True
+    def _late(self) -> Late | None:
+        return self._deadlines.late(paused=self.paused)
 
     async def _shim_answers(self) -> bool:
         """Asks the shim for a sign of life, twice: this process may have stood still itself while it waited."""
@@ -191,23 +186,37 @@ class RunningTrainer:
             self._heard.clear()
             self._shim.link.send(AskStatus())
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S / SIGNS_ASKED_FOR):
+                async with asyncio.timeout(SIGNS_WITHIN_S / SIGNS_ASKED_FOR):
                     await self._heard.wait()
                     return True
         return False
+
+    def _may_save(self, late: Late) -> bool:
+        """Returns whether a checkpoint is saved before it is ended: the agent needs no shim for that."""
+        if late.reason is not EndReason.TIME_LIMIT or not self._deadlines.time_limit_save_s:
+            return False
+        if self.out_of_time or self.paused:
+            return False
+        self._out_of_time()
+        return True
+
+    def _out_of_time(self) -> None:
+        self.out_of_time = True
+        self._deadlines.saves(boottime())
+        self.on_out_of_time()
 
     async def _listen(self) -> None:
         try:
             while True:
                 await self._hear()
         except ShimGone:
-            self._ask_no_more()
+            self._watching.cancel()
             if not self._exit.done():
                 log.error("the shim of attempt %s is gone; its processes are swept up", self.attempt_id)
                 record, _ = await asyncio.to_thread(left_record, self._output.parent)
                 await nothing_left(self._output.parent)
                 if record.reason is EndReason.SHIM_LOST and self._hung:
-                    record = ExitRecord(reason=EndReason.STOPPED, error=ENDED_WITH_ITS_GUARDIAN)
+                    record = ExitRecord(reason=self._hung, error=ENDED_WITH_ITS_GUARDIAN)
                 await self._conclude(record)
         self._shim.link.close()
         if self._shim.child is not None:
@@ -223,14 +232,17 @@ class RunningTrainer:
                 await self._conclude(ended)
             case Paused():
                 self.paused = True
+                self._deadlines.is_paused(boottime())
+                self._deadlines_changed.set()
             case Resumed():
                 self.paused = False
+                self._deadlines.is_resumed()
             case OutOfTime():
-                self.out_of_time = True
-                self.on_out_of_time()
+                self._out_of_time()
 
     async def _conclude(self, ended: ExitRecord) -> None:
         self.paused = False
+        self._watching.cancel()
         if not self._exit.done():
             self._exit.set_result(await asyncio.to_thread(_exit_of, ended, self._output))
 
@@ -349,9 +361,9 @@ class Runner:
             raise
         self.warm_up()
         pid = answer.pid if isinstance(answer, Started) else None
-        running = self._watched(
-            RunningTrainer(order.attempt_id, Path(order.output), shim, pid=pid, paused=False)
-        )
+        deadlines = order.deadlines(lease_s, leased_at, boottime())
+        running = RunningTrainer(order.attempt_id, Path(order.output), shim, deadlines, pid)
+        self._watch(running)
         if isinstance(answer, Exited):
             await running._conclude(answer)
         return running
@@ -365,11 +377,10 @@ class Runner:
         except (ShimGone, TimeoutError):
             await self._end_shim(attempt_dir)
             return await asyncio.to_thread(_ended, attempt_dir, output)
-        running = self._watched(
-            RunningTrainer(
-                attempt_dir.name, output, ShimProcess(link, None), pid=greeting.pid, paused=greeting.paused
-            )
-        )
+        shim = ShimProcess(link, None)
+        running = RunningTrainer(attempt_dir.name, output, shim, greeting.deadlines, greeting.pid)
+        self._watch(running)
+        running.paused = greeting.paused
         running.hidden = greeting.hidden
         running.out_of_time = greeting.out_of_time
         if greeting.exit is not None:
@@ -413,9 +424,8 @@ class Runner:
             async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
                 ShimProcess(await ShimLink.to(attempt_dir), None).end(attempt_dir)
 
-    def _watched(self, running: RunningTrainer) -> RunningTrainer:
+    def _watch(self, running: RunningTrainer) -> None:
         self._running = [*(one for one in self._running if not one.is_over), running]
-        return running
 
     async def _shim_of(self, starting: asyncio.Task[ShimProcess]) -> ShimProcess:
         """Returns the shim. A start that is cancelled must not lose one that is there, or will be in a moment."""

@@ -177,9 +177,14 @@ class Shim:
         self.alone_until = None
         # What is hidden may be more than the socket holds: this once it waits for the agent to read.
         self.agent.settimeout(GREETING_TIMEOUT_S)
-        self.tell_status("hello", hidden=self.order.get("hidden", []), out_of_time=self.out_of_time)
+        hidden = self.order.get("hidden", [])
+        self.tell_status("hello", hidden=hidden, out_of_time=self.out_of_time, deadlines=self.deadlines())
         if self.agent is not None:
             self.agent.setblocking(False)
+
+    def deadlines(self) -> dict[str, Any]:
+        ordered = {name: self.order[name] for name in ("on_partition", "time_limit_save_s", "kill_grace_s")}
+        return {**ordered, "lease_until": self.lease_until, "time_limit_at": self.time_limit_at}
 
     def knows_the_key(self, stranger: socket.socket) -> bool:
         """Returns whether a new agent shows the key, which lies where no job can read it.
@@ -243,7 +248,7 @@ class Shim:
         if self.order["time_limit_s"] is not None:
             self.time_limit_at = begun_at + self.order["time_limit_s"]
         self.files.keep_own_errors()
-        self.listen_for_new_agent()
+        self.listener = self.files.listen()
         if problem:
             self.refuse_start(problem)
             return
@@ -253,20 +258,11 @@ class Shim:
         self.files.note(self.files.write_whole, "trainer.json", trainer)
         self.tell("started", pid=self.shown_pid)
 
-    def listen_for_new_agent(self) -> None:
-        """Binds the socket by its bare name in the working folder: a Unix socket's path may have 107 bytes only. It is
-        named once somebody listens: a new agent knows by it that this attempt was begun."""
-        self.files.unlink(".shim.sock")
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.listener.bind(".shim.sock")
-        self.listener.listen(4)
-        os.rename(".shim.sock", "shim.sock")
-
     def never_start(self) -> None:
         """Gives up the start: the agent was frozen after the acceptance, and the job may run elsewhere by now."""
         self.leave_nothing()
         self.files.keep_own_errors()
-        self.listen_for_new_agent()
+        self.listener = self.files.listen()
         self.reason = "fenced"
         self.finish(None, None, "the lease had run out before the trainer was started")
 

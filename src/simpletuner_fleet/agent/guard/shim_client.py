@@ -9,11 +9,12 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Literal, Protocol, Self, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
+from simpletuner_fleet.agent.lease import Deadlines
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
@@ -68,6 +69,15 @@ class ReadyWall(Struct, kw_only=True, frozen=True):
     """The control group that the trainer to be has entered already; '' is none."""
 
 
+class ReadyWalls(Protocol):
+    """Makes walls before their attempt is known. Both methods block: they are called in a thread."""
+
+    def ready(self) -> ReadyWall | None:
+        """Returns a wall that is built already; None where there is none to be had."""
+
+    def discard(self, ready: ReadyWall) -> None: ...
+
+
 class Build(Struct, frozen=True, tag="build", tag_field="do"):
     """Tells a shim to build its wall before there is an order, and to enter the control group.
 
@@ -106,6 +116,16 @@ class Order(Struct, kw_only=True, frozen=True, tag="hold", tag_field="do"):
     """The control group that the trainer runs in; '' is none of its own."""
     key: str = ""
     """What a new agent must know to be met; '' lets everybody in who reaches the socket."""
+
+    def deadlines(self, lease_s: float | None, leased_at: float | None, now: float) -> Deadlines:
+        """Returns those of a trainer that was started `now`."""
+        return Deadlines(
+            on_partition=self.on_partition,
+            lease_until=None if lease_s is None else (now if leased_at is None else leased_at) + lease_s,
+            time_limit_at=None if self.time_limit_s is None else now + self.time_limit_s,
+            time_limit_save_s=self.time_limit_save_s,
+            kill_grace_s=self.kill_grace_s,
+        )
 
 
 class Go(Struct, kw_only=True, frozen=True, tag="go", tag_field="do"):
@@ -179,6 +199,7 @@ class Hello(Struct, kw_only=True, tag="hello", tag_field="event"):
     out_of_time: bool = False
     hidden: list[str] = []
     """As ordered: an agent that was restarted has it from here alone, since it is on no disk."""
+    deadlines: Deadlines = field(default_factory=Deadlines)
 
 
 class Status(Struct, kw_only=True, tag="status", tag_field="event"):

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import socket
 import sys
 
 TYPE_CHECKING = False
@@ -62,6 +63,17 @@ def write_whole(
     finally:
         os.close(fd)
     os.rename(temporary, name)
+
+
+def listen() -> socket.socket:
+    """Binds the socket by its bare name in the working folder: a Unix socket's path may have 107 bytes only. It is
+    named once somebody listens: a new agent knows by it that this attempt was begun."""
+    unlink(".shim.sock")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(".shim.sock")
+    listener.listen(4)
+    os.rename(".shim.sock", "shim.sock")
+    return listener
 
 
 def unlink(name: str) -> None:
