@@ -152,3 +152,10 @@ def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(monkeypatch: pytest
         finally:
             over.set()
             dripping.join()
+
+
+@pytest.mark.parametrize(("blame", "outcome"), [("worker", "lost"), ("unclear", "failed"), (None, "failed")])
+def test_what_a_machine_lacked_for_a_start_fails_no_job(blame: str | None, outcome: str) -> None:
+    """A shim of an earlier version says nothing of whose fault it was."""
+    ended = {"reason": "start_failed", "error": "no room"} | ({"blame": blame} if blame else {})
+    assert shim.verdict({}, ended, "lost", False) == (outcome, "no room")

@@ -495,5 +495,6 @@ def _unmasked(exit: TrainerExit, lines: str) -> AttemptEnding:
         exit_code=exit.exit_code,
         exit_signal=exit.signal,
         error=exit.error,
+        blame=exit.blame,
         last_lines=lines,
     )

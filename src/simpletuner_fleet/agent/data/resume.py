@@ -4,6 +4,7 @@ What this machine has already, from an attempt of the same job, is not fetched a
 """
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
@@ -26,6 +27,7 @@ from simpletuner_fleet.core.training.checkpoint import NAME, SHA256, FileEntry, 
 from simpletuner_fleet.core.worker_errors import ResumeFailed, ResumeUnreadable
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
+from simpletuner_fleet.trainers.job_files import PASSING
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +85,10 @@ class CheckpointFetcher:
         self._left = False
 
     async def place(self, resume: Resume, folder: Path) -> Path:
-        """Puts the whole checkpoint into its folder, which it returns. Raises ResumeFailed."""
+        """Puts the whole checkpoint into its folder, which it returns. Raises ResumeFailed.
+
+        Raises OSError for what this machine lacks, such as room: the checkpoint is not to blame.
+        """
         final = folder / resume.name
         try:
             await asyncio.to_thread(self._make_room, resume.files)
@@ -91,6 +96,8 @@ class CheckpointFetcher:
                 await self._get(file)
             await asyncio.to_thread(self._move_to, final)
         except OSError as error:
+            if error.errno in PASSING:
+                raise
             raise ResumeFailed(f"{resume.name} could not be written: {error.strerror or error}") from error
         finally:
             self._left = True
@@ -102,9 +109,8 @@ class CheckpointFetcher:
         needed = sum(file.size for file in files) + SPARE_BYTES
         free = shutil.disk_usage(self._making).free
         if free < needed:
-            raise ResumeFailed(
-                f"the checkpoint needs {needed / 1e9:.1f} GB on this worker, which has {free / 1e9:.1f} GB free"
-            )
+            why = f"the checkpoint needs {needed / 1e9:.1f} GB on this worker, which has {free / 1e9:.1f} GB free"
+            raise OSError(errno.ENOSPC, why)
 
     def _move_to(self, final: Path) -> None:
         final.parent.mkdir(parents=True, exist_ok=True)

@@ -44,6 +44,7 @@ from simpletuner_fleet.agent.ship.courier import pause
 from simpletuner_fleet.agent.ship.logs.output_log import last_lines
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.core.worker_errors import ShimUnavailable
+from simpletuner_fleet.core.workers.start_trouble import Blame
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,8 @@ class TrainerExit(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     error: str | None = None
+    blame: Blame = Blame.UNCLEAR
+    """Of a start that failed: whose fault that may be."""
     last_lines: str = ""
     output: Path | None = None
     """Where they are from, if that is not the attempt's own log."""
@@ -482,6 +485,7 @@ def _exit_of(ended: ExitRecord, output: Path) -> TrainerExit:
         exit_code=ended.exit_code,
         signal=ended.signal,
         error=ended.error,
+        blame=ended.blame,
         last_lines=last_lines(output),
     )
 

@@ -58,6 +58,8 @@ class Shim:
         """An order that is carried out but for its last step."""
         self.order: dict[str, Any] = {}
         """The same, once its trainer may run."""
+        self.problem = ""
+        """What keeps this machine from starting it."""
         self.starting: Any = None
         """The process that will be the trainer (`shim_trainer.Starting`)."""
         self.held_pid = 0
@@ -73,7 +75,7 @@ class Shim:
         """Where the trainer's own status is told by whoever stands for it."""
         self.trainer_status: int | None = None
         self.exit: dict[str, Any] | None = None
-        self.reason = "exited"
+        self.reason, self.blame = "exited", "unclear"
         self.outcome = "lost"
         self.lease_until: float | None = None
         self.time_limit_at: float | None = None
@@ -225,9 +227,12 @@ class Shim:
         os.chdir(order["attempt_dir"])
         self.held = order
         added = order["wall"]["places"] if self.starting and order["wall"] else []
-        if self.starting is None:
-            self.begin(order["wall"])
-        self.starting.prepare(order, added)
+        try:
+            if self.starting is None:
+                self.begin(order["wall"])
+            self.starting.prepare(order, added)
+        except OSError as error:
+            self.problem = part("shim_trainer").trouble("cannot start a process", error)
         if on_linux and self.trainer_pid:
             self.held_pid = self.starting.trainer_pid or self.trainer_pid
             self.held_ticks = self.tree.start_ticks(self.held_pid)
@@ -239,18 +244,19 @@ class Shim:
             return
         self.order = self.held
         begun_at = boottime()
+        self.files.keep_own_errors()
+        self.listen()  # before it runs: what no new agent could take up must not run
         if lease_s is not None:
             self.lease_until = (leased_at or begun_at) + lease_s
             if begun_at >= self.lease_until and self.order["on_partition"] != "continue":
-                self.never_start()
+                # The agent was frozen after the acceptance, and the job may run elsewhere by now.
+                self.never_start("fenced", "the lease had run out before the trainer was started")
                 return
-        problem = self.starting.go()
+        problem = self.problem or self.starting.go()
         if self.order["time_limit_s"] is not None:
             self.time_limit_at = begun_at + self.order["time_limit_s"]
-        self.files.keep_own_errors()
-        self.listener = self.files.listen()
         if problem:
-            self.refuse_start(problem)
+            self.never_start("start_failed", problem)
             return
         self.shown_pid = self.held_pid or self.trainer_pid
         # No fsync: after a power cut there is no trainer to be found either.
@@ -258,20 +264,19 @@ class Shim:
         self.files.note(self.files.write_whole, "trainer.json", trainer)
         self.tell("started", pid=self.shown_pid)
 
-    def never_start(self) -> None:
-        """Gives up the start: the agent was frozen after the acceptance, and the job may run elsewhere by now."""
-        self.leave_nothing()
-        self.files.keep_own_errors()
-        self.listener = self.files.listen()
-        self.reason = "fenced"
-        self.finish(None, None, "the lease had run out before the trainer was started")
+    def listen(self) -> None:
+        try:
+            self.listener = self.files.listen()
+        except OSError as error:
+            self.problem = self.problem or part("shim_trainer").trouble("cannot make shim.sock", error)
 
-    def refuse_start(self, problem: str) -> None:
-        if self.trainer_pid:
-            os.waitpid(self.trainer_pid, 0)
-            self.trainer_pid = 0
-        self.reason = "start_failed"
-        self.finish(None, None, problem)
+    def never_start(self, reason: str, problem: str) -> None:
+        if self.starting:
+            self.starting.give_up()
+        self.leave_nothing()
+        lacks = part("shim_trainer").LACKS
+        self.reason, self.blame = reason, "worker" if problem.startswith(lacks) else "unclear"
+        self.finish(None, None, problem.removeprefix(lacks))
 
     def reap(self) -> None:
         while self.exit is None:
@@ -313,6 +318,7 @@ class Shim:
             "signal": signal_number,
             "reason": self.reason,
             "error": error,
+            "blame": self.blame,
             "ended_at": boottime(),
         }
         self.paused = False

@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from simpletuner_fleet.agent.lease import Deadlines
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
+from simpletuner_fleet.core.workers.start_trouble import Blame
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """As the shim's own: a greeting holds every value that is to be hidden."""
@@ -186,6 +187,8 @@ class ExitRecord(Struct, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     error: str | None = None
+    blame: Blame = Blame.UNCLEAR
+    """Of a start that failed: whose fault that may be."""
 
 
 class Exited(ExitRecord, kw_only=True, tag="exit", tag_field="event"):

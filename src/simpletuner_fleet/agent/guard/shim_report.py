@@ -163,7 +163,7 @@ def verdict(
         case "exited":
             return "failed", ended["error"] or f"the trainer ended with exit code {ended['exit_code']}"
         case "start_failed":
-            return "failed", ended["error"]
+            return "lost" if ended.get("blame") == "worker" else "failed", ended["error"]
         case "time_limit":
             how = "released" if order.get("time_limit_save_s") else "failed"
             return how, f"the time limit of {order['time_limit_s']:g} s was reached"

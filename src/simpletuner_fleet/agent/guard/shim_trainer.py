@@ -29,6 +29,10 @@ UNSEEN = (errno.ENOENT, errno.EACCES)
 HINT = " (jobs of this worker see only what its owner grants: --job-path)"
 KILLED = "it was killed before it could start"
 NO_WALL = "cannot separate the job from this machine"
+LACKING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+"""What this machine lacks for now: disk space, descriptors, memory or processes."""
+LACKS = "\1"
+"""A problem that comes of it begins so: it is no fault of the job."""
 DONE, GO = b"\0", b"!"
 CREDENTIALS = struct.Struct("=iII")
 """Process, user and group of whoever has written, as the kernel tells them."""
@@ -108,10 +112,15 @@ class Starting:
         text = b""
         while part := self.problems.recv(65536):
             text += part
-        os.close(self.words)
         self.problems.close()
-        self.words = -1
+        self.give_up()
         return text.decode(errors="replace")
+
+    def give_up(self) -> None:
+        """Ends what still waits for the command to go, also where there are no descriptors left to look for it."""
+        if self.words >= 0:
+            os.close(self.words)
+        self.words = -1
 
 
 def heard_from(line: socket.socket) -> tuple[bytes, int]:
@@ -138,7 +147,7 @@ def begin(wall: dict[str, Any] | None, walls: ModuleType | None, cgroup: str = "
         if walls and wall:
             walls.separate(wall)
     except OSError as error:
-        tell(problem, f"{NO_WALL}: {error.strerror}")
+        tell(problem, trouble(NO_WALL, error))
         for descriptor in (problem, status_write, hears):
             os.close(descriptor)
         return Starting(0, 0, words, problems, status_read, -1, "")
@@ -211,7 +220,11 @@ def keep(walls: ModuleType | None, hears: int, problem: int, status: int, lifeli
         os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     keeper_pid = os.getpid()
-    trainer = os.fork()
+    try:
+        trainer = os.fork()
+    except OSError as error:
+        tell(problem, trouble("cannot start a process", error))
+        os._exit(127)
     if trainer == 0:
         signal.set_wakeup_fd(-1)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -247,7 +260,7 @@ def join_cgroup(group: str, wall: dict[str, Any] | None, problem: int) -> None:
     try:
         __import__("shim_cgroup").join(f"{root}{group}")
     except OSError as error:
-        tell(problem, f"cannot put the job into its control group: {error.strerror}")
+        tell(problem, trouble("cannot put the job into its control group", error))
         os._exit(127)
 
 
@@ -288,7 +301,7 @@ def first_process(
         if trainer == 0:
             walls.enter(wall)
     except OSError as error:
-        tell(problem, f"{NO_WALL}: {error.strerror or error}")
+        tell(problem, trouble(NO_WALL, error))
         os._exit(127)
     if trainer == 0:
         join_cgroup(cgroup, wall, problem)
@@ -319,9 +332,8 @@ def become_trainer(walls: ModuleType | None, hears: int, problem: int) -> NoRetu
             if isinstance(error, OSError) and error.filename == order["cwd"]
             else order["argv"][0]
         )
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         hint = HINT if order["wall"] and isinstance(error, OSError) and error.errno in UNSEEN else ""
-        tell(problem, f"cannot start {where!r}: {why}{hint}")
+        tell(problem, f"{trouble(f'cannot start {where!r}', error)}{hint}")
     finally:
         os._exit(127)
 
@@ -349,7 +361,7 @@ def open_output(order: dict[str, Any], problem: int) -> None:
     try:
         output = os.open(f"{root}{order['output']}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
-        tell(problem, f"cannot open {order['output']!r}: {error.strerror}")
+        tell(problem, trouble(f"cannot open {order['output']!r}", error))
         os._exit(127)
     nothing = os.open(f"{root}{os.devnull}", os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -364,9 +376,16 @@ def move_in(order: dict[str, Any], walls: ModuleType, problem: int) -> None:
             walls.close_behind(order["wall"], order["added"])
         walls.become_nobody(order["wall"])
     except OSError as error:
-        tell(problem, f"{NO_WALL}: {error.strerror or error}")
+        tell(problem, trouble(NO_WALL, error))
         os._exit(127)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user has cleared it
+
+
+def trouble(what: str, error: OSError | ValueError) -> str:
+    """Says what went wrong and why; where this machine lacks something for it, that is marked."""
+    if not isinstance(error, OSError):
+        return f"{what}: {error}"
+    return f"{LACKS if error.errno in LACKING else ''}{what}: {error.strerror or error}"
 
 
 def tell(problem: int, text: str | bytes) -> None:

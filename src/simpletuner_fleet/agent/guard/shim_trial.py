@@ -14,9 +14,10 @@ def main() -> int:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     order = json.load(sys.stdin)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # as in the shim: a keeper is woken by it
-    starting = __import__("shim_trainer").begin(order["wall"], __import__("shim_wall"))
+    trainers = __import__("shim_trainer")
+    starting = trainers.begin(order["wall"], __import__("shim_wall"))
     starting.prepare(order, [])
-    problem = starting.go()
+    problem = starting.go().removeprefix(trainers.LACKS)
     status = 0
     if not problem:
         # Whoever stands for the trainer tells its status, and may stay until we end.

@@ -263,7 +263,11 @@ class NodeParts:
         rank.over = True
         await printing
         return AttemptEnding(
-            reason=exit.reason, exit_code=exit.exit_code, exit_signal=exit.signal, error=exit.error
+            reason=exit.reason,
+            exit_code=exit.exit_code,
+            exit_signal=exit.signal,
+            error=exit.error,
+            blame=exit.blame,
         )
 
     async def _await_lease(self, rank: NodePart) -> None:

@@ -141,6 +141,7 @@ class FollowerPart:
                 exit_code=ending.exit_code,
                 signal=ending.signal,
                 error=ending.error,
+                blame=ending.blame,
                 last_lines=last_lines(self._log_file) if self._log_file.exists() else "",
                 output=self._log_file,
             )

@@ -64,6 +64,6 @@ def config_flag(order: JobSubmit, paths: Paths, *, mixed_precision: str) -> str:
     file = paths.config_dir / CONFIG_FILE
     try:
         file.write_text(json.dumps(nothing_special, indent=2) + "\n", encoding="ascii")
-    except OSError as error:
+    except IsADirectoryError as error:  # the config names it as a folder of its own files
         raise TrainerError(f"{CONFIG_FILE} could not be written: {error.strerror}.") from error
     return f"--config_file={file}"

@@ -1,0 +1,40 @@
+"""A worker whose disk takes no more gives back what it cannot start, whatever it was about to write."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SMALL_DISK = 'mount -t tmpfs -o size=4m,nr_inodes=300 none "$0" && exec "$@"'
+NO_ROOM = "No space left on device"
+NOT_STARTED = "start_failed worker: "
+
+
+def seen_on_a_small_disk(folder: Path) -> dict[str, list[str]]:
+    story = [sys.executable, "-m", "tests.agent.attempts.full_disk_story", str(folder)]
+    for unshare in (["unshare", "--mount"], ["unshare", "--mount", "--map-root-user"]):
+        if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode == 0:
+            command = [*unshare, "sh", "-c", SMALL_DISK, str(folder), *story]
+            ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+            seen: dict[str, list[str]] = json.loads(ran.stdout)
+            return seen
+    pytest.skip("this machine allows no file system of its own")
+
+
+def test_a_disk_that_takes_no_more_is_no_fault_of_the_job(tmp_path: Path) -> None:
+    """With each further file that it still takes something else cannot be written, until all can."""
+    seen = seen_on_a_small_disk(tmp_path)
+    for where, endings in seen.items():
+        others = [
+            one for one in endings if not one.startswith(NOT_STARTED) and not one.startswith("stopped ")
+        ]
+        assert others == [], where
+        assert endings[0].startswith(NOT_STARTED), where
+        assert all(NO_ROOM in one for one in endings if one.startswith(NOT_STARTED) and where != "checkpoint")
+        assert where == "checkpoint" or endings[-1].startswith("stopped "), where
+    for trainer in ("command", "simpletuner"):
+        assert f"{NOT_STARTED}cannot make shim.sock: {NO_ROOM}" in seen[f"{trainer} inodes"]
+    assert "the checkpoint needs" in seen["checkpoint"][0]
