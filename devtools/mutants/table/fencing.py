@@ -162,8 +162,8 @@ FENCING = (
         "lease-from-the-answer",
         "a lease counts from when the answer came, not from when the heartbeat was sent",
         "agent/agent.py",
-        "        self.extend_lease(sent_at)\n\n    def _keep_time",
-        "        self.extend_lease(boottime())\n\n    def _keep_time",
+        "        self.extend_lease(sent_at)\n\n    def _own_samples",
+        "        self.extend_lease(boottime())\n\n    def _own_samples",
         LEASE,
     ),
     Mutant(

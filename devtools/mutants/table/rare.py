@@ -94,6 +94,22 @@ RARE = (
         ("tests/agent/guard/test_hanging_shims.py",),
     ),
     Mutant(
+        "a-slow-driver-is-given-up",
+        "a worker whose driver takes longer than five seconds for a reading never tells how its GPUs are",
+        "agent/gpus/gpu_probe.py",
+        "READING_WITHIN_S = 120.0\n",
+        "READING_WITHIN_S = 5.0\n",
+        ("tests/agent/gpus/test_slow_driver.py",),
+    ),
+    Mutant(
+        "a-full-disk-is-the-jobs-fault",
+        "a job whose guardian has no room for its files fails, and its worker takes the next one",
+        "agent/guard/shim_trainer.py",
+        "{LACKS if error.errno in LACKING else ''}",
+        "",
+        ("tests/agent/guard/test_lacking.py",),
+    ),
+    Mutant(
         "a-gpu-that-is-gone-is-unknown",
         "jobs go on being given to a GPU that the driver lists no more",
         "agent/gpus/gpu_probe.py",

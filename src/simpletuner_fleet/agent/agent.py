@@ -26,6 +26,7 @@ from simpletuner_fleet.agent.attempts.endings import SHIM_OUTCOME, AttemptEnding
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.datasets import FetchProgress
 from simpletuner_fleet.agent.departure import Departure
+from simpletuner_fleet.agent.gpus.gpu_probe import with_age
 from simpletuner_fleet.agent.gpus.withheld import WithheldGpus
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox, Phase
@@ -99,6 +100,7 @@ class Agent:
         self.heartbeat_timeout_s = 120.0
         self.ping_interval_s = 15.0
         self.samples: list[GpuSample] = []
+        self.samples_read_at = -math.inf
         self.node_samples: Callable[[], list[GpuSample]] = list
         """How the GPUs of the worker's other nodes are doing."""
         self.connected = asyncio.Event()
@@ -149,7 +151,7 @@ class Agent:
                 worker_id=self.worker_id,
                 status=self.inbox.status,
                 attempts=self.inbox.held_attempts(self.attempts.paused()),
-                gpus=self._withheld.samples([*self.samples, *self.node_samples()], not_left),
+                gpus=self._withheld.samples([*self._own_samples(sent_at), *self.node_samples()], not_left),
                 data=None if data == self._data_reported else data,
                 incarnation=self.incarnation,
                 notice=self._end_notice(),
@@ -162,6 +164,9 @@ class Agent:
         self.audit_memory.heard(answer.audit_head)
         self.perform(self.inbox.heard(answer))
         self.extend_lease(sent_at)
+
+    def _own_samples(self, now: float) -> list[GpuSample]:
+        return with_age(self.samples, now - self.samples_read_at, self.heartbeat_interval_s)
 
     def _keep_time(self, interval_s: float, timeout_s: float) -> None:
         """Adopts new intervals. Implausible ones would stop trainers or flood the network: the last good ones hold."""

@@ -410,8 +410,9 @@ async def _sample_loop(agent: Agent, probe: GpuProbe, settings: WorkerSettings) 
     if not probe.inventory.is_known:
         await take_up_gpus(agent, settings, await probe.answered())
     while probe.inventory.source == "nvml":
+        asked_at = boottime()
         await sample_once(agent, probe)
-        await asyncio.sleep(agent.heartbeat_interval_s)
+        await asyncio.sleep(max(0.0, asked_at + agent.heartbeat_interval_s - boottime()))
 
 
 async def take_up_gpus(agent: Agent, settings: WorkerSettings, inventory: Inventory) -> None:
@@ -462,8 +463,9 @@ async def _tidy_loop(agent: Agent, limits: KeepLimits) -> None:
 
 
 async def sample_once(agent: Agent, probe: GpuProbe) -> None:
-    """Returns how the GPUs are doing: for the next heartbeat, and for the jobs that run on them."""
+    """Reads how the GPUs are doing, however slow the driver is: for heartbeats, and for the jobs that run on them."""
     agent.samples = await probe.sample()
+    agent.samples_read_at = boottime()
     await agent.attempts.senders.metrics.note_gpus([*agent.samples, *agent.node_samples()])
 
 

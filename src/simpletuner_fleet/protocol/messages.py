@@ -292,6 +292,8 @@ class GpuSample(Struct, kw_only=True):
     foreign_memory_gb: Reading | None = None
     """Taken by processes that are no jobs."""
     healthy: bool | None = None
+    age_s: Seconds | None = None
+    """How long ago it was read, where that is longer than usual."""
 
 
 LEAVING = "leaving"

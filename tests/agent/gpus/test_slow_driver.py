@@ -1,22 +1,37 @@
 """A driver that wakes many GPUs may take longer than a start."""
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from simpletuner_fleet.agent import program
 from simpletuner_fleet.agent.gpus import gpu_probe
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, chosen_gpus, reported_labels
+from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.program import WorkerSettings
 from simpletuner_fleet.agent.state_dir import StateDir
-from simpletuner_fleet.protocol.messages import Register, Registered
+from simpletuner_fleet.protocol.messages import Heartbeat, HeartbeatAnswer, Register, Registered
 from tests.agent.answering import answering
 from tests.agent.attempts.test_attempts_left import agent_of, worker
 from tests.agent.gpus.test_gpu_probe import driver
+from tests.agent.shim_fixtures import until
 
+SLOW_READINGS = """
+import json, os, sys, time
+read = 0
+for line in sys.stdin:
+    if line == "sample\\n":
+        read += 1
+        while not os.path.exists(f"{sys.argv[1]}-{read}"):
+            time.sleep(0.01)
+    print(json.dumps({"gpus": [{"index": 0, "uuid": "GPU-1", "utilization": read}]}), flush=True)
+"""
 SLOW = """
 import json, os, sys, time
 while not os.path.exists(sys.argv[1]):
@@ -85,4 +100,54 @@ async def test_a_driver_that_could_not_be_asked_is_asked_again(
     probe = GpuProbe({}, [*driver(tmp_path, dies_first + SLOW), str(awake)])
     assert not (await probe.find()).is_known
     assert [gpu.uuid for gpu in (await probe.answered()).gpus] == ["GPU-1"]
+    await probe.close()
+
+
+async def test_a_reading_that_comes_late_is_taken_when_it_comes_and_the_next_is_asked_for_then(
+    tmp_path: Path,
+) -> None:
+    """Until it comes the one before is told with its age, and heartbeats go on."""
+    probe = GpuProbe({}, [*driver(tmp_path, SLOW_READINGS), str(tmp_path / "read")])
+    heard: list[Heartbeat] = []
+
+    def sent_readings() -> list[tuple[float | None, bool]]:
+        return [(one.utilization, one.age_s is not None) for one in heard[-1].gpus]
+
+    def hear(body: bytes) -> None:
+        with suppress(msgspec.ValidationError):
+            heard.append(msgspec.json.decode(body, type=Heartbeat))
+
+    beat = (
+        HTTPStatus.OK,
+        msgspec.to_builtins(
+            HeartbeatAnswer(status="idle", heartbeat_interval_s=0.1, heartbeat_timeout_s=9.0)
+        ),
+    )
+    with StateDir.open(tmp_path / "worker") as state:
+        async with answering(lambda: beat, hear) as client, worker(state) as (attempts, _runner):
+            agent = agent_of(state, attempts, client)
+            agent.machine = replace(agent.machine, gpus=(await probe.find()).gpus)
+            agent.heartbeat_interval_s = 0.1
+            agent.connected.set()
+            sampling = asyncio.create_task(program._sample_loop(agent, probe, settings("0")))
+            await agent.heartbeat()
+            assert sent_readings() == [], "nothing is known yet"
+            (tmp_path / "read-1").touch()
+            await until(lambda: [one.utilization for one in agent.samples] == [1.0], "the first reading")
+            first_read_at = agent.samples_read_at
+            await agent.heartbeat()
+            assert sent_readings() == [(1.0, False)]
+            # The driver takes longer than any answer was waited for before.
+            await asyncio.sleep(gpu_probe.USUAL_READING_S + 1.0)
+            await agent.heartbeat()
+            assert sent_readings() == [(1.0, True)]
+            age_s = heard[-1].gpus[0].age_s
+            assert age_s == pytest.approx(boottime() - first_read_at, abs=2.0)
+            (tmp_path / "read-2").touch()
+            await until(lambda: [one.utilization for one in agent.samples] == [2.0], "the late reading")
+            await agent.heartbeat()
+            assert sent_readings() == [(2.0, False)]
+            (tmp_path / "read-3").touch()
+            await until(lambda: [one.utilization for one in agent.samples] == [3.0], "the next reading")
+            sampling.cancel()
     await probe.close()

@@ -203,6 +203,24 @@ async def test_the_attempts_own_gpus_are_told_with_the_step_it_is_at_and_disturb
         assert one.progress_reports[-1]["step"] == 5
 
 
+async def test_a_reading_is_noted_once_and_as_of_when_it_was_read(sources: MetricSources) -> None:
+    now = [1_700_000_000.0]
+    async with attempt() as one:
+        one.offer = replace(one.offer, gpus=["GPU-a", "GPU-b"], gpu_indices=[0, 1])
+        follower = one.follower(sources, clock=lambda: now[0])
+        for later_s, slow_age_s in ((0.0, 25.0), (30.0, 55.0), (30.0, 7.0)):
+            now[0] += later_s
+            await follower.note_gpus(
+                [GpuSample(uuid="GPU-a", power_w=1.0), GpuSample(uuid="GPU-b", power_w=2.0, age_s=slow_age_s)]
+            )
+        noted = [json.loads(line) for line in sources.gpus.read_text().splitlines()]
+        times = {
+            index: [line["time"] - 1_700_000_000.0 for line in noted if f"gpu.{index}.power_w" in line]
+            for index in (0, 1)
+        }
+        assert times == {0: [0.0, 30.0, 60.0], 1: [-25.0, 53.0]}
+
+
 async def test_an_agent_that_was_restarted_sends_the_gpus_points_once(sources: MetricSources) -> None:
     now = [1_700_000_000.0]
     blobs = MemoryBlobs()

@@ -31,6 +31,13 @@ def test_the_last_hour_is_close_and_the_day_before_it_is_told_in_means() -> None
     assert {point.utilization for point in points} == {50.0}
 
 
+def test_a_reading_counts_as_of_when_it_was_read() -> None:
+    history = GpuHistory()
+    for at, age_s in ((100.0, None), (130.0, 31.0), (160.0, 60.0), (200.0, 30.0), (230.0, -1e9)):
+        history.note("w_1", at, [GpuSample(uuid="GPU-a", utilization=50.0, age_s=age_s)])
+    assert [point.at for point in history.of("w_1", 0.0)["GPU-a"]] == [100.0, 170.0, 230.0]
+
+
 def test_it_never_holds_more_than_its_rings() -> None:
     points = filled(100).of("w_1", 0.0)["GPU-a"]
     assert len(points) <= CLOSE_POINTS + MEAN_POINTS

@@ -3,7 +3,10 @@
 import asyncio
 import json
 import shlex
+from datetime import datetime
 from typing import Any
+
+import pytest
 
 from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker
 from simpletuner_fleet.engine.memory.gpu_history import GpuPoint
@@ -139,10 +142,29 @@ async def test_pulses_tell_heartbeats_and_memory() -> None:
         pulse = (await running.get("/api/admin/pulses"))["workers"][agent.id]
         assert pulse["last_heartbeat"]
         assert pulse["memory_used_gb"] == {f"GPU-{agent.id}-0": 12.5}
+        assert pulse["read_at"] == {f"GPU-{agent.id}-0": pulse["last_heartbeat"]}
         other = await running.worker("gpu-2")
         assert set((await running.get("/api/admin/pulses"))["workers"]) == {agent.id, other.id}
         named = await running.get("/api/admin/pulses", ids=f"{agent.id},w_gone")
         assert set(named["workers"]) == {agent.id}
+
+
+async def test_readings_that_are_old_say_since_when_they_are_so() -> None:
+    async with orchestrator(pages=routes.ROUTES) as running:
+        agent = await running.worker(gpus=1)
+        reading = {"uuid": f"GPU-{agent.id}-0", "memory_used_gb": 12.5}
+        pages = ("/admin/workers", f"/admin/workers/{agent.id}")
+        sentences = ("GB in use when it was last read", "last read:")
+        await agent.heartbeat(gpus=[reading])
+        for path, sentence in zip(pages, sentences, strict=True):
+            assert sentence not in await page_of(running, path)
+        running.clock.at += 300.0
+        await agent.heartbeat(gpus=[{**reading, "age_s": 200.0}])
+        for path, sentence in zip(pages, sentences, strict=True):
+            assert sentence in await page_of(running, path)
+        pulse = (await running.get("/api/admin/pulses"))["workers"][agent.id]
+        heard, read = map(datetime.fromisoformat, (pulse["last_heartbeat"], *pulse["read_at"].values()))
+        assert (heard - read).total_seconds() == pytest.approx(200.0, abs=5.0)
 
 
 def test_every_command_can_be_pasted_and_keeps_the_token_off_other_peoples_screens() -> None:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.policy import MAX_LABEL_VALUE_CHARS
 from simpletuner_fleet.core.worker_errors import InventoryError, NoSuchGpu
@@ -31,7 +32,9 @@ PROBE_TIMEOUT_S = 20.0
 ANSWERS_WITHIN_S = 600.0
 """Without its persistence mode a driver wakes each GPU anew: many of them take longer than a start may."""
 ASK_AGAIN_S = 60.0
-SAMPLE_TIMEOUT_S = 5.0
+READING_WITHIN_S = 120.0
+"""A driver that is slow is waited for, as nobody else waits; one that takes longer hangs, and is asked anew."""
+USUAL_READING_S = 5.0
 KILL_TIMEOUT_S = 1.0
 NO_ANSWER = "the driver did not answer within {:g} s"
 MAX_DECLARED = 1024
@@ -136,8 +139,8 @@ class GpuProbe:
                 self._finding = asyncio.create_task(self._ask_nvml())
         return self.inventory
 
-    async def sample(self, timeout_s: float = SAMPLE_TIMEOUT_S) -> list[GpuSample]:
-        """Returns one sample per known GPU; what cannot be learnt in time stays None.
+    async def sample(self, timeout_s: float = READING_WITHIN_S) -> list[GpuSample]:
+        """Returns one sample per known GPU, once the driver has answered; what cannot be learnt in time stays None.
 
         One that the driver lists no more is not healthy.
         """
@@ -233,6 +236,13 @@ class _NvmlSilent(Exception):
 
 def _silent(timeout_s: float) -> Inventory:
     return Inventory(source=UNKNOWN, problem=f"NVML gave no answer: {NO_ANSWER.format(timeout_s)}")
+
+
+def with_age(samples: Sequence[GpuSample], age_s: float, every_s: float) -> list[GpuSample]:
+    """Returns the samples with their age, where they are older than those that are read so often usually are."""
+    if age_s <= every_s + USUAL_READING_S:
+        return list(samples)
+    return [replace(sample, age_s=round(age_s, 1)) for sample in samples]
 
 
 def declared_gpus(declaration: str) -> tuple[Gpu, ...]:

@@ -24,27 +24,38 @@ class GpuJournal:
         indices = offer.gpu_indices if offer.nodes == 1 else range(len(offer.gpus))
         self._indices = dict(zip(offer.gpus, indices, strict=False))
         self._job_id, self._path, self._clock = offer.job_id, path, clock
-        self._noted_at = -math.inf
+        self._noted_at: dict[int, float] = {}
+        """By the GPU's index."""
 
     def note(self, samples: Sequence[GpuSample], step: int) -> None:
-        """Writes a line for each GPU that tells something. May wait for the disk: call it in a thread."""
-        now = round(self._clock(), 3)
-        if self._noted_at <= now < self._noted_at + NOT_WITHIN_S:
-            return
+        """Writes a line for each GPU that tells something, with the time of its reading.
+
+        May wait for the disk: call it in a thread.
+        """
+        now = self._clock()
         values_by_gpu = {
-            index: values_of(index, one) for one in samples if (index := self._index(one)) is not None
+            index: (round(now - (one.age_s or 0.0), 3), values_of(index, one))
+            for one in samples
+            if (index := self._index(one)) is not None
         }
-        lines = [
-            json.dumps({"step": step, "time": now, **values}) for values in values_by_gpu.values() if values
-        ]
+        news = {
+            index: (at, values)
+            for index, (at, values) in values_by_gpu.items()
+            if values and not self._is_noted(index, at)
+        }
+        lines = [json.dumps({"step": step, "time": at, **values}) for at, values in news.values()]
         if not lines:
             return
-        self._noted_at = now
+        self._noted_at |= {index: at for index, (at, _) in news.items()}
         try:
             with self._path.open("a", encoding="ascii") as file:
                 file.write("".join(f"{line}\n" for line in lines))
         except OSError as error:
             log.debug("job %s: how its GPUs are doing is not written down: %s", self._job_id, error)
+
+    def _is_noted(self, index: int, at: float) -> bool:
+        noted_at = self._noted_at.get(index, -math.inf)
+        return noted_at <= at < noted_at + NOT_WITHIN_S
 
     def _index(self, sample: GpuSample) -> int | None:
         return self._indices.get(sample.uuid)

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import math
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Any, Literal
 
+from simpletuner_fleet.agent.gpus.gpu_probe import with_age
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.nodes.messages import (
     AskRank,
@@ -40,6 +42,7 @@ from simpletuner_fleet.protocol.messages import GpuSample
 log = logging.getLogger(__name__)
 
 FIRST_BEAT_S = 0.2
+SAMPLE_EVERY_S = 10.0
 FIRST_LENGTH_S = 10.0
 LOOK_EVERY_S = 0.1
 SILENT_SHARE = 0.5
@@ -116,6 +119,7 @@ class Follower:
         self._length_s, self._every_s = FIRST_LENGTH_S, FIRST_BEAT_S
         self._ends: NodeEnds | None = None
         self.samples: list[GpuSample] = []
+        self.samples_read_at = -math.inf
         self.leaving = asyncio.Event()
         self.ranks: NodeParts | None = None
         self._doing: set[asyncio.Task[None]] = set()
@@ -210,7 +214,8 @@ class Follower:
                 log.warning("the first node does not answer: the line is dialled anew")
                 connection.cut()
                 return
-            connection.send(Beat(sent=now, samples=self.samples))
+            samples = with_age(self.samples, now - self.samples_read_at, SAMPLE_EVERY_S)
+            connection.send(Beat(sent=now, samples=samples))
             await asyncio.sleep(self._every_s)
 
     def _obey(self, ranks: NodeParts, message: ToFollower) -> None:

@@ -11,6 +11,7 @@ from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.departure import Departure
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe
 from simpletuner_fleet.agent.guard.runner import Runner
+from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.interruptions.firmware import signaller
 from simpletuner_fleet.agent.interruptions.leaving import SIGNAL
 from simpletuner_fleet.agent.interruptions.remembered import RememberedEnd
@@ -21,7 +22,7 @@ from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
 from simpletuner_fleet.agent.isolation.walls import choose_walls
 from simpletuner_fleet.agent.machine_facts import MachineFacts, gpu_report
 from simpletuner_fleet.agent.memory import few_threads, stay_small
-from simpletuner_fleet.agent.nodes.follower import FirstNode, Follower, leave_if_alone
+from simpletuner_fleet.agent.nodes.follower import SAMPLE_EVERY_S, FirstNode, Follower, leave_if_alone
 from simpletuner_fleet.agent.nodes.messages import JoinNode
 from simpletuner_fleet.agent.nodes.node_connection import kept_secret, tls_context
 from simpletuner_fleet.agent.nodes.ranks import NodeParts
@@ -38,8 +39,6 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.trainers.installed import trainers_for
 
 log = logging.getLogger(__name__)
-
-SAMPLE_EVERY_S = 10.0
 
 
 async def run_follower(settings: WorkerSettings, environment: dict[str, str]) -> Departure:
@@ -122,5 +121,7 @@ async def _follow(
 
 async def _sample(follower: Follower, probe: GpuProbe) -> None:
     while probe.inventory.source == "nvml":
+        asked_at = boottime()
         follower.samples = await probe.sample()
-        await asyncio.sleep(SAMPLE_EVERY_S)
+        follower.samples_read_at = boottime()
+        await asyncio.sleep(max(0.0, asked_at + SAMPLE_EVERY_S - boottime()))

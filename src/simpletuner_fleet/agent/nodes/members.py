@@ -49,6 +49,7 @@ def _seen(uuid: str, sample: GpuSample | None) -> GpuSample:
         power_w=sample.power_w,
         foreign_memory_gb=sample.foreign_memory_gb,
         healthy=sample.healthy is not False,
+        age_s=sample.age_s,
     )
 
 

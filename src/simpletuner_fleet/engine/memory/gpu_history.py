@@ -20,6 +20,11 @@ FIGURES = ("utilization", "memory_used_gb", "temperature_c", "power_w")
 MISSING = math.nan
 
 
+def is_old(at: float, now: float, beats_every_s: float) -> bool:
+    """Returns whether a reading is older than the newest one of a worker that is well may be."""
+    return now - at > 2 * beats_every_s + CLOSE_EVERY_S
+
+
 class GpuPoint(Struct, frozen=True, kw_only=True):
     """Holds the figures of one GPU at one moment; one that it did not report is None."""
 
@@ -37,6 +42,7 @@ class GpuHistory:
         self._workers: dict[str, dict[str, _GpuSeries]] = {}
 
     def note(self, worker_id: str, at: float, samples: Sequence[GpuSample]) -> None:
+        """Notes what was told `at` a time, each sample as of when it was read."""
         if not samples:
             return
         series_by_uuid = self._workers.setdefault(worker_id, {})
@@ -44,7 +50,7 @@ class GpuHistory:
             series = series_by_uuid.get(sample.uuid)
             if series is None:
                 series = series_by_uuid[sample.uuid] = _GpuSeries()
-            series.note(at, sample)
+            series.note(at - max(0.0, sample.age_s or 0.0), sample)
 
     def forget_before(self, at: float) -> None:
         """Forgets GPUs of which nothing was reported since: they are gone, and their history is of no use."""

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.training.trainer_release import VERSION_LABEL, release_of
 from simpletuner_fleet.core.workers.job_groups import lacks_something
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, WorkerStatus
-from simpletuner_fleet.engine.memory.gpu_history import GpuHistory
+from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.http.api.admin.connection_commands import WHEEL, package
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
@@ -33,6 +33,7 @@ from simpletuner_fleet.web.parts.worker_rows import (
     is_not_isolated,
     isolation_text,
     job_groups_text,
+    latest_of,
     pause_text,
     tls_is_weak,
     tls_text,
@@ -73,7 +74,7 @@ async def worker_page(call: Call[None]) -> Reply:
             published=info.status,
             type=worker_type_name(words, worker.worker_type),
             sentence=state_sentence(info),
-            pictures=_pictures(worker, info.gpu_holders, fleet.gpu_history, now - span_s, now),
+            pictures=_pictures(worker, info.gpu_holders, fleet, now - span_s, now),
             span=call.query.span,
             since=now - span_s,
             until=now,
@@ -141,9 +142,9 @@ def kept_because(worker: Worker, status: str) -> str:
 
 
 def _pictures(
-    worker: Worker, holders: Mapping[str, Attempt], history: GpuHistory, since: float, until: float
+    worker: Worker, holders: Mapping[str, Attempt], fleet: Fleet, since: float, until: float
 ) -> list[GpuPicture]:
-    points, latest = history.of(worker.id, since), history.latest(worker.id)
+    points, latest = fleet.gpu_history.of(worker.id, since), latest_of(fleet, worker.id, until)
     return [
         GpuPicture(gpu=gpu, chart=gpu_chart(points.get(gpu.uuid, []), gpu.vram_gb, since, until))
         for gpu in gpu_rows(worker, latest, holders)

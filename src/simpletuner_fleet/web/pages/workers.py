@@ -9,7 +9,7 @@ from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.queries.worker_details import machines
 from simpletuner_fleet.web.frame.page import page, spoken, with_query
-from simpletuner_fleet.web.parts.worker_rows import status_names, worker_row
+from simpletuner_fleet.web.parts.worker_rows import latest_of, status_names, worker_row
 
 PERMISSION = "admin.workers"
 PAGE_SIZE = 100
@@ -35,6 +35,7 @@ async def workers(call: Call[None]) -> Reply:
         return has_left and not query.status and not typed
 
     result = await machines(fleet, fits, folds, query.page - 1, PAGE_SIZE)
+    now = fleet.clock.now()
     with spoken(call):
         return page(
             call,
@@ -44,8 +45,8 @@ async def workers(call: Call[None]) -> Reply:
                 (name, result.counts.get(name, 0) if name else sum(result.counts.values())) for name in TABS
             ],
             total=sum(result.counts.values()),
-            rows=[worker_row(info, fleet.gpu_history.latest(info.worker.id)) for info in result.shown],
-            folded=[worker_row(info, fleet.gpu_history.latest(info.worker.id)) for info in result.folded],
+            rows=[worker_row(info, latest_of(fleet, info.worker.id, now)) for info in result.shown],
+            folded=[worker_row(info, latest_of(fleet, info.worker.id, now)) for info in result.folded],
             before=_turned(query, -1) if query.page > 1 else None,
             after=_turned(query, 1) if result.more else None,
             kept_s=fleet.policy.ephemeral_ttl_s,

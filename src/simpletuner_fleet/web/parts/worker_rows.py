@@ -7,7 +7,8 @@ from msgspec import Struct
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.workers.gpu_health import OCCUPIED, UNHEALTHY
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerStatus
-from simpletuner_fleet.engine.memory.gpu_history import GpuPoint
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.memory.gpu_history import GpuPoint, is_old
 from simpletuner_fleet.http.access.networks import is_loopback
 from simpletuner_fleet.languages import N_, _, current, ngettext, spoken_number
 from simpletuner_fleet.languages.code_texts import groups_text
@@ -17,6 +18,18 @@ from simpletuner_fleet.queries.worker_details import HeldJob, ListedWorker, Work
 LABELS_SHOWN = 4
 NOBODY: Mapping[str, Attempt] = {}
 UNUSABLE = {UNHEALTHY: N_("unhealthy"), OCCUPIED: N_("in use by another program")}
+
+
+class Latest(Struct, frozen=True):
+    """Holds the newest readings of a worker's GPUs, and what tells whether they are old."""
+
+    points: Mapping[str, GpuPoint]
+    now: float
+    beats_every_s: float
+
+    def old_since(self, uuid: str) -> float | None:
+        point = self.points.get(uuid)
+        return point.at if point and is_old(point.at, self.now, self.beats_every_s) else None
 
 
 class GpuRow(Struct, frozen=True, kw_only=True):
@@ -30,6 +43,8 @@ class GpuRow(Struct, frozen=True, kw_only=True):
     temperature_c: float | None
     power_w: float | None
     unusable: str
+    old_since: float | None
+    """When the figures were read, where that is longer ago than usual."""
     said: str
     """Its memory in words, for whoever does not see the bar."""
 
@@ -62,7 +77,11 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     tls_is_weak: bool
 
 
-def worker_row(info: ListedWorker, latest: Mapping[str, GpuPoint]) -> WorkerRow:
+def latest_of(fleet: Fleet, worker_id: str, now: float) -> Latest:
+    return Latest(fleet.gpu_history.latest(worker_id), now, fleet.policy.heartbeat_interval_s)
+
+
+def worker_row(info: ListedWorker, latest: Latest) -> WorkerRow:
     worker = info.worker
     labels = sorted(worker.labels.items())
     return WorkerRow(
@@ -109,11 +128,9 @@ def trouble_note(worker: Worker) -> TroubleNote | None:
     )
 
 
-def gpu_rows(
-    worker: Worker, latest: Mapping[str, GpuPoint], holders: Mapping[str, Attempt] = NOBODY
-) -> list[GpuRow]:
+def gpu_rows(worker: Worker, latest: Latest, holders: Mapping[str, Attempt] = NOBODY) -> list[GpuRow]:
     in_order = sorted(worker.gpus, key=lambda gpu: gpu.index)
-    return [_gpu_row(gpu, latest.get(gpu.uuid), _used_by(worker, holders.get(gpu.uuid))) for gpu in in_order]
+    return [_gpu_row(gpu, latest, _used_by(worker, holders.get(gpu.uuid))) for gpu in in_order]
 
 
 def _used_by(worker: Worker, holder: Attempt | None) -> str:
@@ -123,8 +140,9 @@ def _used_by(worker: Worker, holder: Attempt | None) -> str:
     return _("in use by worker %(worker)s", worker=holder.worker_name)
 
 
-def _gpu_row(gpu: Gpu, point: GpuPoint | None, used_by: str) -> GpuRow:
-    used = point.memory_used_gb if point else None
+def _gpu_row(gpu: Gpu, latest: Latest, used_by: str) -> GpuRow:
+    point = latest.points.get(gpu.uuid)
+    used, old_since = point.memory_used_gb if point else None, latest.old_since(gpu.uuid)
     return GpuRow(
         index=gpu.index,
         uuid=gpu.uuid,
@@ -135,19 +153,19 @@ def _gpu_row(gpu: Gpu, point: GpuPoint | None, used_by: str) -> GpuRow:
         temperature_c=point.temperature_c if point else None,
         power_w=point.power_w if point else None,
         unusable=used_by or (_(UNUSABLE[gpu.unusable]) if gpu.unusable in UNUSABLE else gpu.unusable),
-        said=_memory_text(gpu, used),
+        old_since=old_since,
+        said=_memory_text(gpu, used, is_old=old_since is not None),
     )
 
 
-def _memory_text(gpu: Gpu, used: float | None) -> str:
+def _memory_text(gpu: Gpu, used: float | None, *, is_old: bool) -> str:
     if used is None or not gpu.vram_gb:
         return _("GPU %(index)s: memory in use is not reported", index=gpu.index)
-    return _(
-        "GPU %(index)s: %(used)s of %(total)s GB in use",
-        index=gpu.index,
-        used=spoken_number(used, 1),
-        total=spoken_number(gpu.vram_gb, 0 if gpu.vram_gb == round(gpu.vram_gb) else 1),
-    )
+    total = spoken_number(gpu.vram_gb, 0 if gpu.vram_gb == round(gpu.vram_gb) else 1)
+    figures = {"index": gpu.index, "used": spoken_number(used, 1), "total": total}
+    if is_old:
+        return _("GPU %(index)s: %(used)s of %(total)s GB in use when it was last read", **figures)
+    return _("GPU %(index)s: %(used)s of %(total)s GB in use", **figures)
 
 
 def idle_text(worker: Worker, idle: int) -> str:

@@ -54,6 +54,8 @@ class Pulse(Struct, kw_only=True):
     last_heartbeat: str | None
     memory_used_gb: dict[str, float | None]
     """The samples by the GPU's uuid, as the worker reported them last."""
+    read_at: dict[str, str | None]
+    """When it read each: a driver may be slow, and a worker away."""
 
 
 class PulsesView(Struct):
@@ -121,6 +123,7 @@ def _pulse(worker: Worker, latest: dict[str, GpuPoint]) -> Pulse:
     return Pulse(
         last_heartbeat=rfc3339(worker.last_heartbeat),
         memory_used_gb={uuid: point.memory_used_gb for uuid, point in latest.items()},
+        read_at={uuid: rfc3339(point.at) for uuid, point in latest.items()},
     )
 
 
