@@ -94,6 +94,22 @@ RARE = (
         ("tests/agent/guard/test_hanging_shims.py",),
     ),
     Mutant(
+        "a-second-guardian-stands-still",
+        "a job whose second guardian was stopped runs for ever, though its trainer has ended",
+        "agent/guard/shim.py",
+        "os.waitpid(-1, os.WNOHANG | os.WUNTRACED)",
+        "os.waitpid(-1, os.WNOHANG)",
+        ("tests/agent/guard/test_hanging_shims.py",),
+    ),
+    Mutant(
+        "nothing-seen-is-nothing-there",
+        "an agent without descriptors takes an attempt whose processes live for one that has ended",
+        "agent/guard/orphans.py",
+        "    if error.errno in NOT_SEEN:\n        raise error\n",
+        "    return\n",
+        ("tests/agent/guard/test_lacking.py",),
+    ),
+    Mutant(
         "a-slow-driver-is-given-up",
         "a worker whose driver takes longer than five seconds for a reading never tells how its GPUs are",
         "agent/gpus/gpu_probe.py",

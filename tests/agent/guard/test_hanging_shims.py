@@ -207,6 +207,19 @@ async def test_a_trainer_whose_second_guardian_hangs_is_stopped(folder: Path) ->
         await running.release()
 
 
+async def test_the_end_of_a_trainer_whose_second_guardian_hangs_is_told(folder: Path) -> None:
+    program = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.005)\nprint('made it')"
+    async with Runner() as runner:
+        running = await start(runner, order_for(folder, program), 60.0)
+        assert running.pid
+        with frozen(parent_of(running.pid)):
+            (folder / "go").touch()
+            async with asyncio.timeout(10.0):
+                exit = await running.wait()
+        assert (exit.reason, exit.exit_code, exit.last_lines) == ("exited", 0, "made it")
+        await running.release()
+
+
 async def test_an_attempt_without_a_shim_is_over_only_when_its_last_process_is_gone(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

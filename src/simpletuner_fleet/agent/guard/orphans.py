@@ -16,6 +16,7 @@ import msgspec
 
 from simpletuner_fleet.agent.guard import shim_cgroup
 from simpletuner_fleet.agent.guard.shim_client import ExitRecord
+from simpletuner_fleet.agent.guard.shim_tree import NOT_SEEN
 from simpletuner_fleet.core.jobs.job import EndReason
 
 log = logging.getLogger(__name__)
@@ -33,8 +34,12 @@ def end_rest(attempt_dir: Path) -> bool:
     """
     end_group(attempt_dir)
     sweep(attempt_dir.name, SWEEP_FOR_S)
-    group = _group_of(attempt_dir)
-    return not processes_of(attempt_dir.name) and not (group and shim_cgroup.is_populated(str(group)))
+    try:
+        group = _group_of(attempt_dir)
+        return not processes_of(attempt_dir.name) and not (group and shim_cgroup.is_populated(str(group)))
+    except OSError as error:  # nothing was seen, which is not to say that nothing is there
+        log.warning("what is left of attempt %s cannot be looked for: %s", attempt_dir.name, error.strerror)
+        return False
 
 
 async def nothing_left(attempt_dir: Path) -> None:
@@ -63,15 +68,26 @@ def left_record(attempt_dir: Path) -> tuple[ExitRecord, bool]:
 
 
 def _recorded(attempt_dir: Path) -> ExitRecord | None:
-    try:
-        return msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+    """Waits a while for a descriptor where there is none for the moment: that would make a failure of any end."""
+    give_up_at = time.monotonic() + SWEEP_FOR_S
+    while True:
+        try:
+            return msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        except OSError as error:
+            if error.errno not in NOT_SEEN or time.monotonic() > give_up_at:
+                return None
+        time.sleep(SWEEP_PAUSE_S)
 
 
 def end_group(attempt_dir: Path) -> bool:
     """Takes the attempt's control group away with all that is in there; whether anything was. Blocks."""
-    group = _group_of(attempt_dir)
+    try:
+        group = _group_of(attempt_dir)
+    except OSError as error:
+        log.warning("the group of attempt %s cannot be looked for: %s", attempt_dir.name, error.strerror)
+        return False
     if group is None:
         return False
     was_populated = shim_cgroup.is_populated(str(group))
@@ -84,15 +100,20 @@ def end_group(attempt_dir: Path) -> bool:
 
 
 def _group_of(attempt_dir: Path) -> Path | None:
+    """Raises OSError where it cannot look."""
     try:
         group = Path((attempt_dir / shim_cgroup.NAME_FILE).read_text(encoding="utf-8", errors="replace"))
-    except OSError:
+    except OSError as error:
+        _raise_if_not_seen(error)
         return None
     return group if shim_cgroup.may_be_of(attempt_dir.name, group.name) else None
 
 
 def processes_of(attempt_id: str) -> list[int]:
-    """Returns the living processes tagged with this attempt. Those of other users cannot be read and are not ours."""
+    """Returns the living processes tagged with this attempt. Those of other users cannot be read and are not ours.
+
+    Raises OSError where it cannot look.
+    """
     tag = f"{ATTEMPT_TAG}={attempt_id}".encode()
     return [
         pid for pid in _pids() if pid != os.getpid() and tag in _environ(pid).split(b"\0") and not _dead(pid)
@@ -105,7 +126,12 @@ def sweep(attempt_id: str, limit_s: float = SWEEP_FOR_S) -> int:
     killed_pids: set[int] = set()
     clean_looks = 0
     while clean_looks < 2 and time.monotonic() < give_up_at:
-        pids = processes_of(attempt_id)
+        try:
+            pids = processes_of(attempt_id)
+        except OSError:
+            clean_looks = 0
+            time.sleep(SWEEP_PAUSE_S)
+            continue
         for pid in pids:
             _kill(pid)
         killed_pids.update(pids)
@@ -113,28 +139,38 @@ def sweep(attempt_id: str, limit_s: float = SWEEP_FOR_S) -> int:
         if clean_looks < 2:
             time.sleep(SWEEP_PAUSE_S)
     if clean_looks < 2:
-        log.error("processes of attempt %s do not die: %s", attempt_id, sorted(processes_of(attempt_id)))
+        log.error("processes of attempt %s do not die, or cannot be looked for", attempt_id)
     return len(killed_pids)
 
 
 def _pids() -> list[int]:
     try:
         return [int(name) for name in os.listdir(PROC) if name.isdigit()]
-    except OSError:
+    except OSError as error:
+        _raise_if_not_seen(error)
         return []
 
 
 def _environ(pid: int) -> bytes:
     try:
         return (PROC / str(pid) / "environ").read_bytes()
-    except OSError:
+    except OSError as error:
+        _raise_if_not_seen(error)
         return b""
+
+
+def _raise_if_not_seen(error: OSError) -> None:
+    if error.errno in NOT_SEEN:
+        raise error
 
 
 def _dead(pid: int) -> bool:
     try:
         return (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0] in (b"Z", b"X")
-    except (OSError, IndexError):
+    except OSError as error:
+        _raise_if_not_seen(error)
+        return True
+    except IndexError:
         return True
 
 

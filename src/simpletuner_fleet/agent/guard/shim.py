@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 PR_SET_CHILD_SUBREAPER = 36
 LONGEST_NAP_S = 1.0
 """A timer stands still while the machine is suspended, so a deadline is looked at this often at least."""
-GREETING_TIMEOUT_S = 0.5
-MAX_GREETING_BYTES = 1024
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
 on_linux = sys.platform == "linux"
@@ -171,14 +169,12 @@ class Shim:
 
     def meet_new_agent(self) -> None:
         assert self.listener is not None
-        stranger, _ = self.listener.accept()
-        if not self.knows_the_key(stranger):
-            stranger.close()
+        self.agent = self.files.met(self.listener, self.order.get("key", ""))
+        if self.agent is None:
             return
-        self.agent = stranger
         self.alone_until = None
         # What is hidden may be more than the socket holds: this once it waits for the agent to read.
-        self.agent.settimeout(GREETING_TIMEOUT_S)
+        self.agent.settimeout(self.files.GREETING_TIMEOUT_S)
         hidden = self.order.get("hidden", [])
         self.tell_status("hello", hidden=hidden, out_of_time=self.out_of_time, deadlines=self.deadlines())
         if self.agent is not None:
@@ -187,21 +183,6 @@ class Shim:
     def deadlines(self) -> dict[str, Any]:
         ordered = {name: self.order[name] for name in ("on_partition", "time_limit_save_s", "kill_grace_s")}
         return {**ordered, "lease_until": self.lease_until, "time_limit_at": self.time_limit_at}
-
-    def knows_the_key(self, stranger: socket.socket) -> bool:
-        """Returns whether a new agent shows the key, which lies where no job can read it.
-
-        A job may find the socket where it runs as the agent's own user.
-        """
-        key = self.order.get("key")
-        if not key:
-            return True
-        stranger.settimeout(GREETING_TIMEOUT_S)
-        try:
-            line = stranger.recv(MAX_GREETING_BYTES)
-            return line.endswith(b"\n") and bool(json.loads(line) == {"do": "greet", "key": key})
-        except (OSError, ValueError):
-            return False
 
     # The trainer's side
 
@@ -281,13 +262,16 @@ class Shim:
     def reap(self) -> None:
         while self.exit is None:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
                 self.finish_with(self.trainer_status)
                 return
             if pid == 0:
                 return
-            if pid == self.trainer_pid:
+            if os.WIFSTOPPED(status):
+                if pid == self.trainer_pid and not self.paused:  # nobody would tell how the trainer ends
+                    self.tree.send_signal(pid, signal.SIGCONT)
+            elif pid == self.trainer_pid:
                 self.trainer_status = self.own_status(status)
                 if self.kill_at is None:
                     self.killing = True  # what it left behind ends with it
@@ -339,7 +323,10 @@ class Shim:
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
 
     def signal_tree(self, number: int) -> list[int]:
-        pids = [pid for pid in self.tree.descendants(os.getpid()) if pid != self.keeper_pid]
+        try:
+            pids = [pid for pid in self.tree.descendants(os.getpid()) if pid != self.keeper_pid]
+        except OSError:  # it cannot look, and reaches whatever has stayed in the trainer's own group
+            pids = [-self.held_pid] if self.held_pid else []
         for pid in pids:
             self.tree.send_signal(pid, number)
         if number == signal.SIGKILL:

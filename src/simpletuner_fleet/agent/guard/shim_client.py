@@ -14,6 +14,7 @@ from typing import Literal, Protocol, Self, TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from simpletuner_fleet.agent.guard.shim_tree import NOT_SEEN
 from simpletuner_fleet.agent.lease import Deadlines
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.core.workers.start_trouble import Blame
@@ -21,6 +22,7 @@ from simpletuner_fleet.core.workers.start_trouble import Blame
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """As the shim's own: a greeting holds every value that is to be hidden."""
 MAX_SOCKET_PATH_BYTES = 96
+ASK_AGAIN_S = 0.1
 
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -247,12 +249,16 @@ class ShimLink:
 
     @classmethod
     async def to(cls, attempt_dir: Path) -> Self:
-        """Raises ShimGone where no shim listens any more."""
-        with _short_path(attempt_dir) as folder:
+        """Raises ShimGone where no shim listens any more. It waits where there is no descriptor for the moment."""
+        while True:
             try:
-                return cls(*await asyncio.open_unix_connection(f"{folder}/shim.sock", limit=MAX_LINE_BYTES))
+                with _short_path(attempt_dir) as folder:
+                    path = f"{folder}/shim.sock"
+                    return cls(*await asyncio.open_unix_connection(path, limit=MAX_LINE_BYTES))
             except OSError as error:
-                raise ShimGone(str(error)) from error
+                if error.errno not in NOT_SEEN:
+                    raise ShimGone(str(error)) from error
+            await asyncio.sleep(ASK_AGAIN_S)
 
     def send(self, message: ToShim) -> None:
         """Does not wait and does not fail: a shim that is gone is noticed by `receive`."""

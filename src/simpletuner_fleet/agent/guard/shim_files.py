@@ -1,4 +1,7 @@
-"""Writes into the attempt's folder, on a disk that may be full. It is part of the shim: standard library only."""
+"""Writes into the attempt's folder, on a disk that may be full, and meets by the socket in there whoever knows its key.
+
+It is part of the shim: standard library only.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,17 @@ import json
 import os
 import socket
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+
+GREETING_TIMEOUT_S = 0.5
+MAX_GREETING_BYTES = 1024
+ACCEPT_PAUSE_S = 0.05
 
 
 def complain(text: str) -> None:
@@ -74,6 +83,34 @@ def listen() -> socket.socket:
     listener.listen(4)
     os.rename(".shim.sock", "shim.sock")
     return listener
+
+
+def met(listener: socket.socket, key: str) -> socket.socket | None:
+    """Returns the connection of a new agent; None for anybody else, and where this machine has no descriptor for it:
+    whoever waits there is met in a moment."""
+    try:
+        stranger, _ = listener.accept()
+    except OSError as error:
+        complain(f"cannot meet a new agent: {error}")
+        time.sleep(ACCEPT_PAUSE_S)
+        return None
+    if key and not _knows(stranger, key):
+        stranger.close()
+        return None
+    return stranger
+
+
+def _knows(stranger: socket.socket, key: str) -> bool:
+    """Returns whether a new agent shows the key, which lies where no job can read it.
+
+    A job may find the socket where it runs as the agent's own user.
+    """
+    stranger.settimeout(GREETING_TIMEOUT_S)
+    try:
+        line = stranger.recv(MAX_GREETING_BYTES)
+        return line.endswith(b"\n") and bool(json.loads(line) == {"do": "greet", "key": key})
+    except (OSError, ValueError):
+        return False
 
 
 def unlink(name: str) -> None:

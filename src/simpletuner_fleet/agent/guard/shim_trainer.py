@@ -7,6 +7,7 @@ namespaces may even stand before the order is known: then the order names what i
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -280,8 +281,9 @@ def leave_nothing(keeper_pid: int, group: str) -> None:
     while True:
         if group:
             __import__("shim_cgroup").end_all(group)
-        for pid in tree.descendants(keeper_pid):
-            tree.send_signal(pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):  # looked for again in a moment
+            for pid in tree.descendants(keeper_pid):
+                tree.send_signal(pid, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+
+NOT_SEEN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Whoever meets these has seen nothing, which is not to say that nothing is there."""
 
 
 def stat_fields(pid: int) -> list[bytes]:
@@ -20,17 +24,24 @@ def start_ticks(pid: int) -> int | None:
 
 
 def descendants(root: int) -> list[int]:
-    """Returns every living process below `root`; as its subreaper it is an ancestor of double-forked ones too."""
+    """Returns every living process below `root`; as its subreaper it is an ancestor of double-forked ones too.
+
+    Raises OSError where it cannot look.
+    """
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
-    except OSError:
+    except OSError as error:
+        if error.errno in NOT_SEEN:
+            raise
         return []
     for name in names:
         if name.isdigit():
             try:
                 fields = stat_fields(int(name))
-            except OSError:
+            except OSError as error:
+                if error.errno in NOT_SEEN:
+                    raise
                 continue
             if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
                 children.setdefault(int(fields[1]), []).append(int(name))
@@ -44,5 +55,6 @@ def descendants(root: int) -> list[int]:
 
 
 def send_signal(pid: int, number: int) -> None:
+    """Sends it to a process, or to a whole group where the number is negative."""
     with contextlib.suppress(OSError):
         os.kill(pid, number)
