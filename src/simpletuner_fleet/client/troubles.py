@@ -36,6 +36,10 @@ class ForeignAnswer(Exception):
         self.status = status
 
 
+class TooSlow(Exception):
+    """Something answers a little at a time, and would take for ever."""
+
+
 TROUBLES = {
     trouble.code: trouble
     for trouble in (
@@ -69,6 +73,16 @@ TROUBLES = {
                 N_("check the network between this machine and %(host)s"),
             ),
             "E_CONN_TIMEOUT",
+            UNREACHABLE,
+        ),
+        Trouble(
+            N_("the answer of the orchestrator at %(url)s takes too long"),
+            N_("it comes in such small pieces that the time was up before all of it was here"),
+            (
+                N_("check the network between this machine and %(host)s, and any proxy in between"),
+                N_("run the same command again"),
+            ),
+            "E_ANSWER_TOO_SLOW",
             UNREACHABLE,
         ),
         Trouble(
@@ -204,8 +218,8 @@ def of_connection_error(error: BaseException, url: str, *, answered_before: bool
     """Finds the message for a failed connection along the error's causes: HTTP clients wrap the real one."""
     for cause in _causes(error):
         match cause:
-            case ForeignAnswer():
-                return trouble("E_FOREIGN_ANSWER", url, status=cause.status)
+            case TooSlow() | ForeignAnswer():
+                return _of_answer(cause, url)
             case TrustError():
                 return Trouble(cause.what, cause.why, (cause.next,), cause.code, TLS)
             case ssl.SSLCertVerificationError():
@@ -221,6 +235,12 @@ def of_connection_error(error: BaseException, url: str, *, answered_before: bool
             case OSError() if cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
                 return trouble("E_UNREACHABLE", url, detail=cause.strerror)
     return _if_hung_up(error, url, answered_before) or _by_words(error, url)
+
+
+def _of_answer(answer: TooSlow | ForeignAnswer, url: str) -> Trouble:
+    if isinstance(answer, TooSlow):
+        return trouble("E_ANSWER_TOO_SLOW", url)
+    return trouble("E_FOREIGN_ANSWER", url, status=answer.status)
 
 
 def _handshake(error: ssl.SSLError) -> str:

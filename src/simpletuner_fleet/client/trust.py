@@ -6,7 +6,9 @@ import ipaddress
 import re
 import socket
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
@@ -214,11 +216,30 @@ def _authorities_of(target: SplitResult, timeout_s: float) -> list[bytes]:
         as_sent(target.hostname or ""), target.port or 443, timeout=timeout_s, context=_unverified()
     )
     try:
-        connection.request("GET", f"{target.path.rstrip('/')}/ca.pem")
-        answer = connection.getresponse()
-        body = answer.read(MAX_CA_BYTES) if answer.status == 200 else b""
+        connection.connect()
+        with _hung_up_after(timeout_s, connection.sock):
+            connection.request("GET", f"{target.path.rstrip('/')}/ca.pem")
+            answer = connection.getresponse()
+            body = answer.read(MAX_CA_BYTES) if answer.status == 200 else b""
         return [ssl.PEM_cert_to_DER_cert(pem.decode("ascii")) for pem in PEM.findall(body)]
     except (OSError, http.client.HTTPException, ValueError):
         return []
     finally:
         connection.close()
+
+
+@contextmanager
+def _hung_up_after(whole_s: float, line: socket.socket) -> Iterator[None]:
+    """Ends the connection when the time is up: whoever answers byte by byte would outlast the timeout of each read."""
+
+    def hang_up() -> None:
+        with suppress(OSError):
+            line.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(whole_s, hang_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

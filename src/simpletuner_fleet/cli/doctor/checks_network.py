@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
+from simpletuner_fleet.client.time_limits import LimitedClient
 from simpletuner_fleet.client.troubles import ForeignAnswer, of_connection_error
 from simpletuner_fleet.client.trust import Choices, TrustError, context_for, fingerprint_of, trusting_nobody
 from simpletuner_fleet.core.people import tokens
@@ -49,7 +50,7 @@ def way_to(url: str, trust: Choices, header: str, token: str | None, probe: str)
                 ],  # from the option on: before it stands "WARNING" in some language
                 _("start the server with --ssl, pin it on the clients"),
             )
-        with httpx2.Client(base_url=url, timeout=TIMEOUT_S, verify=context or trusting_nobody()) as client:
+        with LimitedClient(base_url=url, timeout=TIMEOUT_S, verify=context or trusting_nobody()) as client:
             yield from _answers(client, header, token, probe)
     except httpx2.DecodingError:
         yield _in_its_place(url, 200)

@@ -15,6 +15,7 @@ from simpletuner_fleet.cli.jobs.finishing_notes import FinishingNotes
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import CONTENT_TIMEOUT_S, Api, will_pass
 from simpletuner_fleet.client.files.file_api import segment
+from simpletuner_fleet.client.time_limits import Pace, pieces
 from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.core.jobs.states import TERMINAL
 from simpletuner_fleet.languages import _
@@ -115,6 +116,7 @@ def _chunks(api: Api, path: str, request: LogRequest) -> Iterator[bytes]:
     place: dict[str, Any] = {"tail": request.tail, "since": request.since}
     offset: int | None = None
     left = RECONNECTS
+    pace = None if request.follow else Pace()  # a log that is followed grows as slowly as its trainer writes
     while True:
         query = {"follow": 1 if request.follow else None, **place, **request.where}
         try:
@@ -122,7 +124,7 @@ def _chunks(api: Api, path: str, request: LogRequest) -> Iterator[bytes]:
                 left = RECONNECTS
                 offset = _offset(answer, query)
                 request.attempt = request.attempt or _number(answer.headers.get(ATTEMPT_HEADER)) or None
-                for chunk in answer.iter_bytes():
+                for chunk in pieces(answer.iter_bytes(), SILENT_S, pace):
                     yield chunk
                     offset = None if offset is None else offset + len(chunk)
                 may_go_on = request.follow and ATTEMPT_HEADER in answer.headers and offset is not None

@@ -20,13 +20,22 @@ from simpletuner_fleet.cli.remote.problems import problem_of
 from simpletuner_fleet.client import connection
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S, leads_elsewhere
+from simpletuner_fleet.client.time_limits import (
+    TIMEOUT_S,
+    LimitedClient,
+    Pace,
+    extensions,
+    is_too_slow,
+    pieces,
+    within,
+)
 from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.client.trust import CONNECT_TIMEOUT_S, TrustError, context_for, trusting_nobody
 from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.problems import read_problem
 
-TIMEOUT_S, CONTENT_TIMEOUT_S = 30.0, 60.0
+CONTENT_TIMEOUT_S = 60.0
 LEAST_S = 1.0
 """How long an answer is waited for at least, however little time the user has left."""
 RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
@@ -46,7 +55,7 @@ class Api:
     ) -> None:
         self.where = where
         self._curl, self._quiet, self._sleep = curl, quiet, sleep
-        self._client: httpx2.Client | None = None
+        self._client: LimitedClient | None = None
         self.until: float | None = None
         """When (monotonic) the user gives up; no answer is waited for beyond it."""
 
@@ -63,13 +72,13 @@ class Api:
         return self.where.url
 
     @property
-    def client(self) -> httpx2.Client:
+    def client(self) -> LimitedClient:
         """Returns the client, made when first needed: the server's identity is checked before the token is sent."""
         if self._client is None:
             context = self._context()
             headers = {"User-Agent": f"simpletuner-cli/{__version__}", "Accept": "application/json"}
             headers |= connection.authorization(self.where)
-            self._client = httpx2.Client(
+            self._client = LimitedClient(
                 base_url=self.where.url,
                 headers=headers,
                 timeout=TIMEOUT_S,
@@ -92,9 +101,11 @@ class Api:
 
     def _within(self, timeout_s: float) -> float:
         """Returns the timeout, cut to the time that the user has left."""
-        if self.until is None:
-            return timeout_s
-        return min(timeout_s, max(LEAST_S, self.until - time.monotonic()))
+        left_s = self._left_s()
+        return timeout_s if left_s is None else min(timeout_s, left_s)
+
+    def _left_s(self) -> float | None:
+        return None if self.until is None else max(LEAST_S, self.until - time.monotonic())
 
     def _turn_away(self) -> None:
         """Makes the next address the one that is used from now on."""
@@ -165,7 +176,12 @@ class Api:
         for left in reversed(range(1 + len(self.where.further_urls))):
             try:
                 answer = self.client.request(
-                    method, target, json=body, headers=headers, timeout=self._within(timeout_s)
+                    method,
+                    target,
+                    json=body,
+                    headers=headers,
+                    timeout=self._within(timeout_s),
+                    extensions=extensions(self._left_s()),
                 )
             except httpx2.DecodingError:
                 raise self._unreadable() from None
@@ -186,7 +202,8 @@ class Api:
                 return self.call("POST", path, body=body, headers={"Idempotency-Key": key})
             except CliError as error:
                 sent = not isinstance(error.__context__, httpx2.ConnectError)
-                if pause_s is None or not will_pass(error) or (pause_s == RESEND_AFTER_S[0] and not sent):
+                is_final = not will_pass(error) or is_too_slow(error.__context__)
+                if pause_s is None or is_final or (pause_s == RESEND_AFTER_S[0] and not sent):
                     raise
                 self.note(_("no answer; sending the same request again (it cannot be executed twice) …"))
                 self._sleep(pause_s)
@@ -198,7 +215,7 @@ class Api:
         path: str,
         query: dict[str, Any] | None = None,
         *,
-        read_timeout_s: float | None = None,
+        read_timeout_s: float,
         headers: dict[str, str] | None = None,
     ) -> Iterator[httpx2.Response]:
         """Yields an answer that comes in pieces. The caller handles transport errors while reading."""
@@ -210,7 +227,8 @@ class Api:
         try:
             with self.client.stream("GET", target, timeout=timeout, headers=all_headers) as answer:
                 if answer.status_code >= 400 or leads_elsewhere(answer.status_code, all_headers):
-                    answer.read()
+                    with within(read_timeout_s):
+                        answer.read()
                     self._read(answer)
                 yield answer
         except httpx2.DecodingError:
@@ -225,7 +243,7 @@ class Api:
             with self.stream(path, query, read_timeout_s=CONTENT_TIMEOUT_S) as answer:
                 if not answer.headers.get("content-type", "").startswith(kind):
                     raise self._of_another_kind(answer, kind)
-                return answer.read()
+                return b"".join(pieces(answer.iter_bytes(), CONTENT_TIMEOUT_S, Pace()))
         except httpx2.TransportError as error:
             raise CliError(of_connection_error(error, self.where.url)) from None
 

@@ -8,6 +8,7 @@ import httpx2
 
 from simpletuner_fleet.cli.frame.errors import CliError
 from simpletuner_fleet.cli.remote.api import Api, will_pass
+from simpletuner_fleet.client.time_limits import pieces
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge
 
@@ -70,7 +71,7 @@ def _news(answer: httpx2.Response, until: float | None, silent_s: float) -> Gene
     """
     last_look_at = time.monotonic()
     decoder = Decoder()
-    for chunk in answer.iter_raw():
+    for chunk in pieces(answer.iter_raw(), silent_s):
         news = [event for event in decoder.feed(chunk) if event.name not in NO_NEWS]
         if news or time.monotonic() - last_look_at > LOOK_AGAIN_S:
             time.sleep(max(0.0, last_look_at + PAUSE_S - time.monotonic()))

@@ -2,19 +2,31 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import httpx2
 
 from simpletuner_fleet.client.calls.call import Give, OpenStream, Read, Received, Send, Sleep, Step, Steps
-from simpletuner_fleet.client.calls.caller import TIMEOUT_S, RouteCaller
+from simpletuner_fleet.client.calls.caller import RouteCaller
 from simpletuner_fleet.client.calls.sync_driver import identity, unpacking
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.errors import unreachable
+from simpletuner_fleet.client.time_limits import COMING_S, TIMEOUT_S
+from simpletuner_fleet.client.troubles import TooSlow
 from simpletuner_fleet.client.trust import TrustError, Warn, context_for_async
 
 Answered = TypeVar("Answered")
+
+
+@asynccontextmanager
+async def within(whole_s: float) -> AsyncIterator[None]:
+    """Limits all that is sent and received meanwhile; a timeout of a single read begins anew with each byte."""
+    try:
+        async with asyncio.timeout(whole_s):
+            yield
+    except TimeoutError:
+        raise httpx2.ReadTimeout("too slow") from TooSlow()
 
 
 class AwaitedAnswer:
@@ -23,20 +35,26 @@ class AwaitedAnswer:
     def __init__(self) -> None:
         self._stack = AsyncExitStack()
         self._pieces: AsyncIterator[bytes] | None = None
+        self._piece_s = TIMEOUT_S
 
     async def open(self, client: httpx2.AsyncClient, step: OpenStream) -> Received:
         await self.close()
-        timeout = httpx2.Timeout(min(TIMEOUT_S, step.read_timeout_s or TIMEOUT_S), read=step.read_timeout_s)
-        answer = await self._stack.enter_async_context(
-            client.stream("GET", step.target, headers=step.headers, timeout=timeout)
-        )
-        if answer.status_code >= 300:
-            return Received(answer.status_code, answer.headers, await answer.aread())
+        self._piece_s = step.read_timeout_s
+        timeout = httpx2.Timeout(min(TIMEOUT_S, step.read_timeout_s), read=step.read_timeout_s)
+        async with within(step.read_timeout_s):
+            answer = await self._stack.enter_async_context(
+                client.stream("GET", step.target, headers=step.headers, timeout=timeout)
+            )
+            if answer.status_code >= 300:
+                return Received(answer.status_code, answer.headers, await answer.aread())
         self._pieces = answer.aiter_bytes()
         return Received(answer.status_code, answer.headers, b"")
 
     async def read(self) -> bytes | None:
-        return await anext(self._pieces, None) if self._pieces else None
+        if self._pieces is None:
+            return None
+        async with within(self._piece_s):
+            return await anext(self._pieces, None)
 
     async def close(self) -> None:
         self._pieces = None
@@ -108,13 +126,14 @@ class AsyncDriver:
         match step:
             case Send():
                 client = await self._client()
-                answer = await client.request(
-                    step.method,
-                    step.target,
-                    content=step.body,
-                    headers=step.headers,
-                    timeout=step.timeout_s,
-                )
+                async with within(step.whole_s or step.timeout_s + COMING_S):
+                    answer = await client.request(
+                        step.method,
+                        step.target,
+                        content=step.body,
+                        headers=step.headers,
+                        timeout=step.timeout_s,
+                    )
                 return Received(answer.status_code, answer.headers, answer.content)
             case OpenStream():
                 return await held.open(await self._client(), step)

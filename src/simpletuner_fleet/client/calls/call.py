@@ -30,6 +30,9 @@ class Send(NamedTuple):
     body: bytes | None
     headers: dict[str, str]
     timeout_s: float
+    """How long the answer may be silent."""
+    whole_s: float | None = None
+    """How long the whole call may take, where whoever asks has set a time."""
 
 
 class OpenStream(NamedTuple):
@@ -37,7 +40,8 @@ class OpenStream(NamedTuple):
 
     target: str
     headers: dict[str, str]
-    read_timeout_s: float | None
+    read_timeout_s: float
+    """Within this time the stream is open, and within it each piece is there."""
 
 
 class Read(NamedTuple):

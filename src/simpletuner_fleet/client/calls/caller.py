@@ -12,13 +12,14 @@ from simpletuner_fleet.client.calls.call import OpenStream, Received, RouteCall,
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.errors import ClientError, fail, problem_error, unreachable
 from simpletuner_fleet.client.files.file_api import segment
+from simpletuner_fleet.client.time_limits import TIMEOUT_S, is_too_slow
 from simpletuner_fleet.client.troubles import UNREACHABLE, ForeignAnswer
 from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.problems import read_problem
 
-TIMEOUT_S, LEAST_S = 30.0, 1.0
-"""How long an answer is waited for, and at least, however little time whoever asks has left."""
+LEAST_S = 1.0
+"""How long an answer is waited for at least, however little time whoever asks has left."""
 RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
 LONGEST_RETRY_AFTER_S = 30.0
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
@@ -72,12 +73,15 @@ class RouteCaller:
         """Sends until there is a final answer. Raises what the orchestrator says, or that it cannot be reached."""
         pauses, turns = iter(RESEND_AFTER_S), len(self._urls) - 1
         while True:
-            left_s = TIMEOUT_S if until is None else max(LEAST_S, until - self.monotonic())
+            if until is not None:
+                left_s = max(LEAST_S, until - self.monotonic())
+                request = request._replace(timeout_s=min(request.timeout_s, left_s), whole_s=left_s)
             try:
-                received = yield request._replace(timeout_s=min(request.timeout_s, left_s))
+                received = yield request
             except httpx2.TransportError as error:
                 not_sent = isinstance(error, NOT_SENT)
-                pause_s = next(pauses, None) if repeatable or not_sent else None
+                may_help = not_sent or (repeatable and not is_too_slow(error))
+                pause_s = next(pauses, None) if may_help else None
                 failure: ClientError = unreachable(error, self.url)
                 elsewhere = not_sent
             else:
@@ -120,7 +124,7 @@ class RouteCaller:
         path: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
         accept: str,
-        read_timeout_s: float | None,
+        read_timeout_s: float,
     ) -> Steps[Received]:
         """Opens a stream; the caller handles transport errors."""
         target = target_of(call, path, query)

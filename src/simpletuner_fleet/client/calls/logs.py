@@ -10,6 +10,7 @@ from simpletuner_fleet.client.calls.call import Give, Read, Received, Sleep, Ste
 from simpletuner_fleet.client.calls.caller import RouteCaller
 from simpletuner_fleet.client.errors import TooBusy, UnreachableError, unreachable
 from simpletuner_fleet.client.table import calls
+from simpletuner_fleet.client.time_limits import Pace
 
 OFFSET_HEADER, ATTEMPT_HEADER = "x-log-offset", "x-log-attempt"
 RECONNECTS = 300
@@ -55,6 +56,7 @@ def log_lines(caller: RouteCaller, job_id: str, part: LogPart) -> Steps[None]:
     place: dict[str, Any] = {"tail": part.tail, "since": part.since}
     offset: int | None = None
     left = RECONNECTS
+    pace = None if part.follow else Pace()
     while True:
         query = {
             "follow": "true" if part.follow else None,
@@ -73,7 +75,7 @@ def log_lines(caller: RouteCaller, job_id: str, part: LogPart) -> Steps[None]:
             left = RECONNECTS
             offset = _offset(received, query)
             part.attempt = part.attempt or _number(received.headers.get(ATTEMPT_HEADER)) or None
-            while (chunk := (yield Read())) is not None:
+            while (chunk := (yield from _read(caller, pace))) is not None:
                 offset = None if offset is None else offset + len(chunk)
                 for line in cutter.feed(chunk):
                     yield Give(line)
@@ -90,6 +92,15 @@ def log_lines(caller: RouteCaller, job_id: str, part: LogPart) -> Steps[None]:
         yield Sleep(RECONNECT_S)
     for line in cutter.feed(b"", last=True):
         yield Give(line)
+
+
+def _read(caller: RouteCaller, pace: Pace | None) -> Steps[bytes | None]:
+    """Reads the next piece. A log that is followed grows as slowly as its trainer writes; all else keeps a pace."""
+    began_at = caller.monotonic()
+    chunk: bytes | None = yield Read()
+    if pace and chunk is not None:
+        pace.moved(len(chunk), caller.monotonic() - began_at)
+    return chunk
 
 
 def _is_over(caller: RouteCaller, job_id: str, part: LogPart, offset: int) -> Steps[bool]:

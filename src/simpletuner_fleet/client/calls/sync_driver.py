@@ -10,9 +10,10 @@ import httpx2
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.client.calls.call import Give, OpenStream, Read, Received, Send, Sleep, Step, Steps
-from simpletuner_fleet.client.calls.caller import TIMEOUT_S, RouteCaller
+from simpletuner_fleet.client.calls.caller import RouteCaller
 from simpletuner_fleet.client.connection import ConnectionSettings, authorization
 from simpletuner_fleet.client.errors import unreachable
+from simpletuner_fleet.client.time_limits import TIMEOUT_S, LimitedClient, extensions, pieces, within
 from simpletuner_fleet.client.trust import TrustError, Warn, context_for
 from simpletuner_fleet.languages import _
 
@@ -27,15 +28,16 @@ class OpenAnswer:
         self._stack = ExitStack()
         self._pieces: Iterator[bytes] = iter(())
 
-    def open(self, client: httpx2.Client, step: OpenStream) -> Received:
+    def open(self, client: LimitedClient, step: OpenStream) -> Received:
         self.close()
-        timeout = httpx2.Timeout(min(TIMEOUT_S, step.read_timeout_s or TIMEOUT_S), read=step.read_timeout_s)
+        timeout = httpx2.Timeout(min(TIMEOUT_S, step.read_timeout_s), read=step.read_timeout_s)
         answer = self._stack.enter_context(
             client.stream("GET", step.target, headers=step.headers, timeout=timeout)
         )
         if answer.status_code >= 300:
-            return Received(answer.status_code, answer.headers, answer.read())
-        self._pieces = answer.iter_bytes()
+            with within(step.read_timeout_s):
+                return Received(answer.status_code, answer.headers, answer.read())
+        self._pieces = pieces(answer.iter_bytes(), step.read_timeout_s)
         return Received(answer.status_code, answer.headers, b"")
 
     def read(self) -> bytes | None:
@@ -49,10 +51,10 @@ class OpenAnswer:
 class SyncDriver:
     def __init__(self, caller: RouteCaller, where: ConnectionSettings, warn: Warn) -> None:
         self._caller, self._where, self._warn = caller, where, warn
-        self._clients: dict[str, httpx2.Client] = {}
+        self._clients: dict[str, LimitedClient] = {}
 
     @property
-    def client(self) -> httpx2.Client:
+    def client(self) -> LimitedClient:
         """Returns the client for the present address; checks the server's identity before any token is sent."""
         url = self._caller.url
         if url not in self._clients:
@@ -62,7 +64,7 @@ class SyncDriver:
                 raise unreachable(error, url) from None
             except OSError as error:
                 raise httpx2.ConnectError(str(error)) from error
-            self._clients[url] = httpx2.Client(
+            self._clients[url] = LimitedClient(
                 base_url=url, headers=identity(self._where), timeout=TIMEOUT_S, verify=context or True
             )
         return self._clients[url]
@@ -112,6 +114,7 @@ class SyncDriver:
                     content=step.body,
                     headers=step.headers,
                     timeout=step.timeout_s,
+                    extensions=extensions(step.whole_s),
                 )
                 return Received(answer.status_code, answer.headers, answer.content)
             case OpenStream():

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.client.errors import ClientError, fail, unreachable
 from simpletuner_fleet.client.files.file_api import SENT_ON, FileApi, segment
+from simpletuner_fleet.client.time_limits import LimitedClient, Pace, is_too_slow, pieces
 from simpletuner_fleet.core.training.checkpoint import MAX_SEGMENT_BYTES, NAME, SHA256, path_complaint
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.uploads import DIRECT_HEADER
@@ -131,7 +132,8 @@ class Downloader:
                     self.fetched_bytes += len(chunk)
                     yield chunk
             except httpx2.TransportError as error:
-                pause_s = next(pauses, None)
+                # Each piece of a drip begins the pauses anew: the rest would be asked for again for ever.
+                pause_s = None if is_too_slow(error) else next(pauses, None)
                 if pause_s is None:
                     raise unreachable(error, self._api.url) from None
                 self._sleep(pause_s)
@@ -146,7 +148,10 @@ class Downloader:
                 yield from _body(answer, file, at)
                 return
         try:
-            with httpx2.stream("GET", link, headers=_range(at), timeout=READ_TIMEOUT_S) as stored:
+            with (
+                LimitedClient(timeout=READ_TIMEOUT_S) as client,
+                client.stream("GET", link, headers=_range(at)) as stored,
+            ):
                 if stored.status_code != (206 if at else 200):
                     raise httpx2.ReadError(f"the storage answers with HTTP {stored.status_code}")
                 yield from _body(stored, file, at)
@@ -178,7 +183,7 @@ def _range(at: int) -> dict[str, str]:
 def _body(answer: httpx2.Response, file: RemoteFile, at: int) -> Iterator[bytes]:
     is_whole = answer.status_code != httpx2.codes.PARTIAL_CONTENT  # as from a proxy that knows no ranges
     known, left = at if is_whole else 0, file.size - at
-    for piece in answer.iter_raw(CHUNK_BYTES):
+    for piece in pieces(answer.iter_raw(), READ_TIMEOUT_S, Pace()):
         chunk, known = piece[known:], max(0, known - len(piece))
         yield chunk[:left]
         left -= len(chunk)

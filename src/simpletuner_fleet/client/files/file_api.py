@@ -31,7 +31,7 @@ class FileApi(Protocol):
     def put_bytes(self, path: str, query: dict[str, Any], content: Iterable[bytes], length: int) -> Any: ...
 
     def stream(
-        self, path: str, *, headers: dict[str, str] | None = None, read_timeout_s: float | None = None
+        self, path: str, *, headers: dict[str, str] | None = None, read_timeout_s: float
     ) -> AbstractContextManager[httpx2.Response]: ...
 
 

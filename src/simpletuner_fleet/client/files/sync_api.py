@@ -10,7 +10,7 @@ import httpx2
 import msgspec
 
 from simpletuner_fleet.client.calls.call import Received, Send
-from simpletuner_fleet.client.calls.caller import TIMEOUT_S, RouteCaller
+from simpletuner_fleet.client.calls.caller import RouteCaller
 from simpletuner_fleet.client.calls.sync_driver import SyncDriver, unpacking
 from simpletuner_fleet.client.errors import fail, unreachable
 from simpletuner_fleet.client.files.downloads import Downloader, files_to_download
@@ -18,6 +18,7 @@ from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S, leads_els
 from simpletuner_fleet.client.files.uploads import Progress, Sender, name_for, read_folder
 from simpletuner_fleet.client.table.fleet_answers import DatasetView
 from simpletuner_fleet.client.table.result_answers import ManifestsView
+from simpletuner_fleet.client.time_limits import TIMEOUT_S, within
 from simpletuner_fleet.client.troubles import NOT_FOUND, ForeignAnswer
 from simpletuner_fleet.languages import _
 
@@ -51,12 +52,12 @@ class SyncFileApi:
 
     @contextmanager
     def stream(
-        self, path: str, *, headers: dict[str, str] | None = None, read_timeout_s: float | None = None
+        self, path: str, *, headers: dict[str, str] | None = None, read_timeout_s: float
     ) -> Iterator[httpx2.Response]:
         timeout = httpx2.Timeout(TIMEOUT_S, read=read_timeout_s)
         with self._driver.client.stream("GET", path, headers=headers, timeout=timeout) as answer:
             if answer.status_code >= 400 or leads_elsewhere(answer.status_code, headers):
-                with unpacking():
+                with unpacking(), within(read_timeout_s):
                     answer.read()
                 raise self._caller.refusal(_received(answer))
             yield answer

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.client.errors import ClientError, fail, unreachable
 from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S, FileApi
+from simpletuner_fleet.client.time_limits import Pace, is_too_slow, sent
 from simpletuner_fleet.client.troubles import NOT_FOUND
 from simpletuner_fleet.core.configs.datasets import canonical, id_of
 from simpletuner_fleet.core.training.checkpoint import FileEntry, path_complaint
@@ -27,7 +28,7 @@ ASKED_AT_ONCE = 5_000
 SENT_AT_ONCE = 4
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 ROUNDS = 3
-PIECE_BYTES = 1024 * 1024
+PIECE_BYTES = 64 * 1024
 OBJECTS = "/api/data/objects"
 KEEPS_NOTHING = N_("what is sent there is answered, and does not arrive")
 TRAINERS_INDEX = re.compile(r"aspect_ratio_bucket_(indices|metadata)(_.*)?\.json")
@@ -193,10 +194,11 @@ class Sender:
             length = min(PART_BYTES, content.size - offset)
             try:
                 query = {"offset": offset, "size": content.size}
-                pieces = _pieces(content, offset, length)
+                pieces = sent(_pieces(content, offset, length), Pace())
                 answer = self._api.put_bytes(f"{OBJECTS}/{sha256}", query, pieces, length)
             except httpx2.TransportError as error:
-                self._pause(next(pauses, None), unreachable(error, self._api.url))
+                pause_s = None if is_too_slow(error) else next(pauses, None)
+                self._pause(pause_s, unreachable(error, self._api.url))
                 continue
             except ClientError as error:
                 if error.trouble.code == "digest_mismatch":
