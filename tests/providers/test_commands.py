@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from simpletuner_fleet import child_processes
 from simpletuner_fleet.cli.programs.server_loop import ServerLoop
 from simpletuner_fleet.providers import commands
 from simpletuner_fleet.providers.commands import run_command
@@ -65,4 +66,4 @@ async def test_whoever_gives_up_while_a_command_is_started_waits_for_nothing(ste
     asking.cancel()
     done, _ = await asyncio.wait({asking}, timeout=5.0)
     assert done
-    await asyncio.gather(*commands._ending)
+    await asyncio.gather(*child_processes._ending)

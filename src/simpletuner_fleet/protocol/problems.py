@@ -25,6 +25,7 @@ OF_THE_EDGE = frozenset(
         "page_of_another",
         "pattern_too_slow",
         "request_timeout",
+        "search_unavailable",
         "secrets_key",
         "session_ended",
         "storage_unavailable",

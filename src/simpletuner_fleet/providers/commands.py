@@ -7,14 +7,11 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from simpletuner_fleet.child_processes import READ_BYTES, give, killed, started
 from simpletuner_fleet.providers.contract import ProviderRefused, ProviderUnsure
 
 MAX_PRINTED_BYTES = 4 * 1024 * 1024
 """Whoever answers through a command may be under the control of a job that ran there."""
-READ_BYTES = 64 * 1024
-LEFT_S = 5.0
-_ending: set[asyncio.Task[None]] = set()
-"""Each ends a command for whoever gave up while it was started."""
 
 
 class CommandEnd(Struct, frozen=True):
@@ -32,7 +29,13 @@ async def run_command(
     `asked` names whoever answers through the command, where that is not the command itself.
     """
     try:
-        process = await _started(command, environment)
+        process = await started(
+            *command,
+            env=environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
     except OSError as error:
         raise ProviderRefused(f"{command[0]} cannot be started: {error.strerror or error}") from error
     try:
@@ -45,39 +48,10 @@ async def run_command(
         raise ProviderUnsure(f"{asked or command[0]} printed more than {MAX_PRINTED_BYTES} bytes") from error
     finally:
         if process.returncode is None:
-            await _killed(process)
+            await killed(process)
     status = await process.wait()
     complaint = complained.decode(errors="replace").strip() or f"{command[0]} ended with {status}"
     return CommandEnd(status, printed.decode(errors="replace"), complaint)
-
-
-async def _started(command: Sequence[str], environment: Mapping[str, str]) -> Process:
-    """Starts the command. Where whoever waits gives up meanwhile, the start goes on beside it, and what it started is ended:
-    cancelled halfway, asyncio would wait for the end of pipes that it never closes."""
-    starting = asyncio.create_task(
-        asyncio.create_subprocess_exec(
-            *command,
-            env=environment,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    )
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        ending = asyncio.create_task(_end_once_started(starting))
-        _ending.add(ending)
-        ending.add_done_callback(_ending.discard)
-        raise
-
-
-async def _end_once_started(starting: asyncio.Task[Process]) -> None:
-    with suppress(OSError):
-        process = await starting
-        if process.stdin:
-            process.stdin.close()
-        await _killed(process)
 
 
 async def _spoken_with(process: Process, script: str) -> tuple[bytes, bytes]:
@@ -96,12 +70,11 @@ async def _spoken_with(process: Process, script: str) -> tuple[bytes, bytes]:
 
 async def _give(stdin: asyncio.StreamWriter | None, script: str) -> None:
     """Writes the script; a command that ends without reading it says by its status what that means."""
-    if stdin is None or stdin.is_closing():  # it has ended already, before this process got to it
+    if stdin is None:
         return
     with suppress(BrokenPipeError, ConnectionResetError):
         try:
-            stdin.write(script.encode())
-            await stdin.drain()
+            await give(stdin, script.encode())
         finally:
             stdin.close()
 
@@ -114,17 +87,3 @@ async def _read(stream: asyncio.StreamReader | None) -> bytes:
         if len(taken) > MAX_PRINTED_BYTES:
             raise asyncio.LimitOverrunError("too much was printed", len(taken))
     return bytes(taken)
-
-
-async def _killed(process: Process) -> None:
-    """Kills the command and waits for its end. It has not ended before its pipes are read, which others may hold open."""
-    with suppress(ProcessLookupError):
-        process.kill()
-
-    async def emptied(stream: asyncio.StreamReader | None) -> None:
-        while stream is not None and await stream.read(READ_BYTES):
-            pass
-
-    with suppress(TimeoutError):
-        async with asyncio.timeout(LEFT_S):
-            await asyncio.gather(process.wait(), emptied(process.stdout), emptied(process.stderr))

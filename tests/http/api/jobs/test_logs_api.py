@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -11,6 +13,7 @@ import pytest
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.http.api.jobs import log_search
 from simpletuner_fleet.http.api.jobs.log_pages import shown
 from simpletuner_fleet.http.edge.edge import EdgeSettings
 from simpletuner_fleet.storage.log_reading import MAX_LINE_BYTES
@@ -234,6 +237,21 @@ async def test_a_pattern_that_never_ends_is_ended() -> None:
         refused = await log.search(q="(a+)+$", regex=1, expect=422)
         assert refused["code"] == "pattern_too_slow"
         assert time.monotonic() - began < 10
+
+
+async def test_a_search_whose_process_ends_at_its_start_is_told_to_be_unavailable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with orchestrator() as running:
+        log = await taken(running)
+        await log.put(0, b"a line\n")
+        monkeypatch.setattr(log_search, "CHILD", tmp_path / "no_such_program.py")
+        for _start in range(5):
+            refused = await log.search(q="a+", regex=1, expect=503)
+            assert refused["code"] == "search_unavailable"
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "no_python"))
+        assert (await log.search(q="a+", regex=1, expect=503))["code"] == "search_unavailable"
+        assert len((await log.search(q="a"))["matches"]) == 1
 
 
 async def test_a_job_without_any_attempt_has_an_empty_page_and_no_match() -> None:

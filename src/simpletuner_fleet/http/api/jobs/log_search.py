@@ -5,18 +5,21 @@ cannot be interrupted, so they run elsewhere, with limits of time and memory, on
 """
 
 import asyncio
-import contextlib
+import logging
 import struct
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.child_processes import give, running
+from simpletuner_fleet.core.errors import Invalid, StoreUnavailable
 from simpletuner_fleet.storage.log_reading import MAX_LINE_BYTES, StoredLog
+
+log = logging.getLogger(__name__)
 
 TEXT_BLOCK_BYTES = 1024 * 1024
 PATTERN_BLOCK_BYTES = 128 * 1024
@@ -25,6 +28,7 @@ BLOCK_WITHIN_S = 1.0
 CHILD_STARTS_WITHIN_S = 10.0
 CHILD = Path(__file__).with_name("log_search_child.py")
 LENGTH = struct.Struct("<I")
+GAVE_NO_ANSWER = (TimeoutError, asyncio.IncompleteReadError, ConnectionError)
 SPAN = struct.Struct("<II")
 
 Span = tuple[int, int]
@@ -46,6 +50,16 @@ class SearchResult(Struct, frozen=True):
 
 class PatternTooSlow(Invalid):
     code = "pattern_too_slow"
+
+
+class SearchUnavailable(StoreUnavailable):
+    """The server's machine has no process or no memory left for a search."""
+
+    code = "search_unavailable"
+    next_step = (
+        "Try again shortly, or search for plain text (regex=0). If it keeps happening, check the memory and "
+        "processes of the orchestrator's machine."
+    )
 
 
 async def search_text(log: StoredLog, text: str, start: int, most: int) -> SearchResult:
@@ -97,41 +111,53 @@ def _lines_with(block: bytes, needle: bytes, room: int) -> list[Span]:
 
 @asynccontextmanager
 async def _child_for(pattern: str) -> AsyncIterator[Find]:
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", str(CHILD)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={},
-    )
-    stdin, stdout = child.stdin, child.stdout
-    assert stdin is not None
-    assert stdout is not None
+    async with AsyncExitStack() as held:
+        stdin, stdout = await _started(held)
 
-    async def ask(question: bytes, within_s: float) -> bytes:
-        try:
-            async with asyncio.timeout(within_s):
-                stdin.write(question)
-                await stdin.drain()
-                return await stdout.readexactly(LENGTH.unpack(await stdout.readexactly(LENGTH.size))[0])
-        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
-            raise PatternTooSlow(
-                "The pattern takes too long on this log.",
-                path="$.q",
-                next_step="Use fewer nested repeats, or search for plain text (regex=0).",
-            ) from None
+        async def ask(question: bytes, within_s: float) -> bytes:
+            try:
+                async with asyncio.timeout(within_s):
+                    await give(stdin, question)
+                    return await _answer(stdout)
+            except GAVE_NO_ANSWER:
+                raise PatternTooSlow(
+                    "The pattern takes too long on this log.",
+                    path="$.q",
+                    next_step="Use fewer nested repeats, or search for plain text (regex=0).",
+                ) from None
 
-    async def find(block: bytes, room: int) -> list[Span]:
-        spans = await ask(SPAN.pack(len(block), room) + block, BLOCK_WITHIN_S)
-        return list(SPAN.iter_unpack(spans))
+        async def find(block: bytes, room: int) -> list[Span]:
+            spans = await ask(SPAN.pack(len(block), room) + block, BLOCK_WITHIN_S)
+            return list(SPAN.iter_unpack(spans))
 
-    try:
         words = pattern.encode()
         refusal = await ask(LENGTH.pack(len(words)) + words, CHILD_STARTS_WITHIN_S)
         if refusal:
             raise Invalid(f"The pattern is not readable: {refusal.decode('utf-8', 'replace')}.", path="$.q")
         yield find
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
-        await child.wait()
+
+
+async def _started(held: AsyncExitStack) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
+    """Starts the child, and waits until it says so: what ends it after that is the pattern."""
+    try:
+        child = await held.enter_async_context(
+            running(
+                *(sys.executable, "-I", "-S", str(CHILD)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env={},
+            )
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        async with asyncio.timeout(CHILD_STARTS_WITHIN_S):
+            await _answer(child.stdout)
+    except (OSError, *GAVE_NO_ANSWER) as error:
+        log.error("no process can be started that searches logs: %s", str(error) or type(error).__name__)
+        raise SearchUnavailable("The server cannot start a process that searches for the pattern.") from None
+    return child.stdin, child.stdout
+
+
+async def _answer(stdout: asyncio.StreamReader) -> bytes:
+    return await stdout.readexactly(LENGTH.unpack(await stdout.readexactly(LENGTH.size))[0])

@@ -16,6 +16,7 @@ SPAN = struct.Struct("<II")
 def main(asked: BinaryIO, answers: BinaryIO) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    _answer(answers, b"")  # says that it runs
     words = asked.read(LENGTH.unpack(asked.read(LENGTH.size))[0])
     try:
         pattern = re.compile(words)
