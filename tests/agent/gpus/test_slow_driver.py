@@ -89,6 +89,21 @@ async def test_a_worker_leaves_where_the_driver_has_none_of_its_gpus_after_all(t
             assert "no such GPU" in (await agent.departure).reason
 
 
+async def test_an_answer_that_nobody_waits_for_any_more_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    awake = tmp_path / "awake"
+    probe = GpuProbe({}, [*driver(tmp_path, SLOW), str(awake)])
+    asking = asyncio.create_task(probe._ask_nvml())
+    await asyncio.wait({asking}, timeout=0.3)
+    child = probe._child
+    asking.cancel()
+    await asyncio.wait({asking})
+    assert child
+    await asyncio.wait_for(child.wait(), 5.0)
+    awake.touch()
+    assert (await probe.find()).source == "nvml"
+    await probe.close()
+
+
 async def test_a_driver_that_could_not_be_asked_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

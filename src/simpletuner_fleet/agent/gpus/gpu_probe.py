@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.child_processes import give, started
 from simpletuner_fleet.core.policy import MAX_LABEL_VALUE_CHARS
 from simpletuner_fleet.core.worker_errors import InventoryError, NoSuchGpu
 from simpletuner_fleet.core.workers.gpu_health import Health
@@ -186,14 +187,16 @@ class GpuProbe:
             except (OSError, ValueError) as error:  # ValueError: a line longer than any answer, or no answer
                 await self._let_go()
                 raise _NvmlSilent(str(error)) from None
+            except asyncio.CancelledError:  # its answer would be taken for that to the next question
+                self._kill()
+                raise
 
     async def _ask_child(self, question: bytes) -> bytes:
         child = await self._living_child()
         assert child.stdin is not None
         assert child.stdout is not None
         with contextlib.suppress(ConnectionError):  # it may have said why and left before it was asked
-            child.stdin.write(question + b"\n")
-            await child.stdin.drain()
+            await give(child.stdin, question + b"\n")
         line = await child.stdout.readline()
         if not line:
             raise OSError("the process that asks it has ended")
@@ -201,7 +204,7 @@ class GpuProbe:
 
     async def _living_child(self) -> asyncio.subprocess.Process:
         if self._child is None or self._child.returncode is not None:
-            self._child = await asyncio.create_subprocess_exec(
+            self._child = await started(
                 *self._command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -222,12 +225,16 @@ class GpuProbe:
         """
         if self._child is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            self._child.kill()
-        self._killed = True
+        self._kill()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILL_TIMEOUT_S):
                 await self._child.wait()
+
+    def _kill(self) -> None:
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._child.kill()
+            self._killed = True
 
 
 class _NvmlSilent(Exception):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from simpletuner_fleet.child_processes import killed, started
 from simpletuner_fleet.cli.programs.service_unit import FINAL
 from simpletuner_fleet.client.connection import LOCAL_WORKER_PROBLEM
 from simpletuner_fleet.languages import ENGLISH
@@ -113,7 +114,7 @@ class LocalWorker:
         environment = environment_of(os.environ, self._data_dir)
         if stderr is not None:  # it is read here, by its English words
             environment["SIMPLETUNER_LANG"] = ENGLISH
-        return await asyncio.create_subprocess_exec(
+        return await started(
             sys.executable,
             "-m",
             "simpletuner_fleet.cli.main",
@@ -134,8 +135,10 @@ class LocalWorker:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
                 _, said = await process.communicate()
         except TimeoutError:
-            process.kill()
             return "it does not say why"
+        finally:
+            if process.returncode is None:
+                await killed(process)
         reasons = [
             line.partition("why:")[2].strip()
             for line in said.decode(errors="replace").splitlines()
