@@ -143,8 +143,7 @@ async def test_a_page_says_in_its_language_why_nothing_is_told_to_it(stage: Stag
     await visit(page, "/admin/workers/create")
     await page.locator("#name").fill("nova")
     await log_out(stage)
-    banner = page.locator("#stale")
-    await expect(banner).to_contain_text("As atualizações ao vivo foram recusadas: Sua sessão terminou.")
+    await expect(page.locator(".logged-out")).to_contain_text("Sua sessão foi encerrada.")
     await expect(page.locator("#live")).to_have_text("Não está ao vivo")
 
 
@@ -227,7 +226,7 @@ async def test_who_logs_in_again_elsewhere_goes_on_with_what_they_typed(stage: S
     await page.get_by_label("Name", exact=True).fill("nova")
     await page.evaluate(HEARS_READY)
     await log_out(stage)
-    await expect(page.locator("#stale")).to_contain_text("Your session has ended.")
+    await expect(page.locator(".logged-out")).to_contain_text("You have been logged out.")
     again = await stage.crew.log_in("admin", PEOPLE["admin"])
     session = {"name": COOKIE, "value": again, "url": stage.url}
     await page.context.add_cookies([session])  # type: ignore[list-item]
@@ -237,6 +236,7 @@ async def test_who_logs_in_again_elsewhere_goes_on_with_what_they_typed(stage: S
     await page.get_by_label("Name", exact=True).blur()
     await page.evaluate("new Promise((done) => setTimeout(done, 600))")
     assert await page.evaluate(MARKED)
+    await expect(page.locator(".logged-out")).to_have_count(0)
     await expect(page.get_by_label("Name", exact=True)).to_have_value("nova")
 
 

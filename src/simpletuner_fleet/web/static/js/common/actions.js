@@ -6,18 +6,16 @@
 //               A field with data-in-path fills the {name} of data-api instead.
 // A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
 import { leave, refresh } from "../frame/live.js";
+import { hasEnded, loggedInAgain, loginAddress, loginLink, sessionEnded, whyEnded } from "../frame/session.js";
 import { ofCaller } from "./caller.js";
 import { eachEdited, maySave, saved } from "./edits.js";
 import { inOurFormat, said } from "./refusals.js";
 import { toast } from "./toast.js";
 import { t } from "./words.js";
 
-function loginAddress() {
-  return `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
-}
-
 // Returns a link to what mends the problem, where the console knows it.
 function wayOut(problem) {
+  if (problem.status === 401) return loginLink();
   if (problem.code !== "login_not_fresh") return null;
   const link = document.createElement("a");
   link.href = loginAddress();
@@ -35,7 +33,11 @@ function keyFor(request) {
   return keys.get(request);
 }
 
+// What a page asks for by itself, or while somebody types.
+const ASKED_BY_ITSELF = /^(GET |POST \/train\/check$|POST \/api\/matching\/count$)/;
+
 export async function call(method, path, body) {
+  if (hasEnded() && ASKED_BY_ITSELF.test(`${method} ${path}`)) throw whyEnded();
   const init = { method, headers: { accept: "application/json", ...ofCaller } };
   if (body !== undefined) {
     init.headers["content-type"] = "application/json";
@@ -50,7 +52,10 @@ export async function call(method, path, body) {
   } catch {
     throw { title: t("The server did not respond."), detail: t("The connection is lost, or the server is restarting."), next: t("Try again in a moment.") };
   }
-  if (answer.status === 401 && !path.startsWith("/api/login")) location.assign(loginAddress());
+  if (!path.startsWith("/api/login")) {
+    if (answer.status === 401) sessionEnded(told);
+    else if (answer.ok) loggedInAgain();
+  }
   // What is not in our own format comes from something in between, and has no words for people.
   if (!answer.ok) throw inOurFormat(told) ? told : { title: t("The server refused."), detail: String(answer.status) };
   keys.delete(request);

@@ -2,6 +2,7 @@
 import { hex, Sha256 } from "./sha256.js";
 import { canonical } from "./dataset-manifest.js";
 import { ofCaller } from "../common/caller.js";
+import { sessionEnded } from "../frame/session.js";
 import { inOurFormat } from "../common/refusals.js";
 import { t } from "../common/words.js";
 
@@ -35,6 +36,7 @@ async function once(method, path, body, signal) {
   }
   const told = (answer.headers.get("content-type") || "").includes("json") ? await answer.json().catch(() => null) : null;
   if (told === null || (!answer.ok && !inOurFormat(told)) || answer.status === 429 || FOR_A_MOMENT.includes(told.code)) return null;
+  if (answer.status === 401) sessionEnded(told);
   if (!answer.ok) throw told;
   return told;
 }

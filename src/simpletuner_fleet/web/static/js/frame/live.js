@@ -5,6 +5,7 @@ import { clockTime } from "../common/format.js";
 import { caller } from "../common/caller.js";
 import { said } from "../common/refusals.js";
 import { patch } from "./progress.js";
+import { hasEnded, loggedInAgain, sessionEnded } from "./session.js";
 import { t } from "../common/words.js";
 
 const SOON_MS = 250;
@@ -60,7 +61,7 @@ function show() {
   const stale = state === "lost" || state === "refused";
   document.body.classList.toggle("stale", stale);
   if (banner) {
-    banner.hidden = !stale;
+    banner.hidden = !stale || hasEnded();
     const time = clockTime(fresh);
     if (state === "lost") banner.textContent = t("Live updates are interrupted. Showing data from %(time)s. Reconnecting.", { time });
     if (state === "refused") banner.textContent = t("Live updates were refused: %(why)s Showing data from %(time)s.", { why: said(order), time });
@@ -80,8 +81,8 @@ function busyWithin(place) {
   return Boolean(edits || document.querySelector(`${place} dialog[open]`));
 }
 
-// Whose session ended, who logged in as somebody else in another tab, or who looks at what is gone gets another page; what
-// they type is not taken away.
+// Who logged in as somebody else in another tab, or looks at what is gone gets another page; what they type is not taken
+// away.
 function reloadUnlessBusy() {
   another = true;
   if (!busyWithin("body")) location.reload();
@@ -127,6 +128,16 @@ export function fetchPage(signal) {
   return fetch(location.href, { headers: { "x-live": "1", accept: "text/html" }, signal });
 }
 
+const isLogIn = (answer) => answer.status === 401 || (answer.redirected && new URL(answer.url).pathname === "/login");
+
+// Whoever comes back to the page may have logged in meanwhile.
+async function lookForSession() {
+  const answer = await fetchPage(AbortSignal.timeout(QUIET_MS)).catch(() => null);
+  if (!answer?.ok || isLogIn(answer)) return;
+  if (!isOurs(await answer.text())) return reloadUnlessBusy();
+  loggedInAgain();
+}
+
 async function fetchRegions() {
   dirty = putOff = false;
   clearTimeout(later);
@@ -135,7 +146,8 @@ async function fetchRegions() {
   fetching = new AbortController();
   try {
     const answer = await fetchPage(fetching.signal);
-    if (answer.redirected || answer.status === 401) return reloadUnlessBusy();
+    if (isLogIn(answer)) return sessionEnded();
+    if (answer.redirected) return reloadUnlessBusy();
     const text = await answer.text();
     if (GONE.includes(answer.status) && text.includes(OUR_PROBLEM) && !leaving) return reloadUnlessBusy();
     if (!answer.ok) return fail();
@@ -165,7 +177,7 @@ function soon() {
   const wait = Math.max(SOON_MS, settled - (Date.now() - begun));
   timer = setTimeout(() => {
     timer = null;
-    if (paused || leaving || document.hidden || busyWithin("[data-region]")) return;
+    if (paused || leaving || hasEnded() || document.hidden || busyWithin("[data-region]")) return;
     fetchRegions();
   }, wait);
 }
@@ -210,6 +222,7 @@ export function isLive() {
 
 export function refresh() {
   if (another) return reloadUnlessBusy();
+  if (hasEnded()) return;
   dirty = true;
   if (!fetching) fetchRegions();
 }
@@ -238,14 +251,17 @@ function listen(message) {
       soon();
     }
   } else if (message.kind === "ended") {
-    reloadUnlessBusy();
+    sessionEnded();
   } else {
     state = "live";
     const { data } = message;
     heard(data.at);
     if (data.caller && data.caller !== caller) return reloadUnlessBusy();
     // Whoever had been logged out is logged in again, and goes on with what they typed.
-    if (data.type === "ready") another = false;
+    if (data.type === "ready") {
+      another = false;
+      loggedInAgain();
+    }
     document.dispatchEvent(new CustomEvent("fleet", { detail: data }));
     if (data.type === "ping" || data.type === "ready") {
       if (!dirty) fresh = now();
@@ -261,6 +277,13 @@ function listen(message) {
 }
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden && dirty) soon(); });
+document.addEventListener("session", () => {
+  if (!hasEnded()) {
+    dirty = true;
+    soon();
+  }
+  show();
+});
 document.addEventListener("focusout", goOn);
 document.addEventListener("close", goOn, { capture: true });
 button?.addEventListener("click", () => {
@@ -278,7 +301,7 @@ setInterval(() => {
     return;
   }
   const quiet = Date.now() - Math.max(loaded, begun) >= QUIET_MS;
-  if (!quiet || state !== "live" || fetching || !regions().length) return;
+  if (!quiet || hasEnded() || state !== "live" || fetching || !regions().length) return;
   dirty = true;
   soon();
 }, QUIET_MS / 4);
@@ -287,7 +310,10 @@ setInterval(() => {
 function whenSomebodyIsBack(back) {
   const isWanted = () => !document.hidden && (state === "lost" || state === "refused");
   for (const [place, event] of [[document, "visibilitychange"], [window, "focus"], [window, "online"]]) {
-    place.addEventListener(event, () => { if (isWanted()) back(); });
+    place.addEventListener(event, () => {
+      if (isWanted()) back();
+      if (hasEnded() && !document.hidden) lookForSession();
+    });
   }
 }
 
