@@ -5,8 +5,7 @@ import pytest
 
 from simpletuner_fleet.core.errors import InvalidToken
 from simpletuner_fleet.core.jobs.job import JobState
-from simpletuner_fleet.core.restoring import RESTORED
-from simpletuner_fleet.orchestrator.after_restore import RestoreNote
+from simpletuner_fleet.core.restoring import RESTORED, RestoreNote
 from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.people import ADMIN, People

@@ -1,5 +1,7 @@
 """Protects a database that was restored from a backup: it is older than what its workers have seen and do."""
 
+from msgspec import Struct
+
 EPOCHS_PER_S = 1_000_000
 """More attempts than any fleet ever begins."""
 SHORTEST_HOLD_S = 20.0
@@ -14,6 +16,14 @@ LINKS_SINCE = "restore.links_since"
 """The setting that says when the database was last restored: no link in a message from before that works."""
 HELD_UNTIL = "restore.held_until"
 """The setting that says until when nothing is placed, to every server of the fleet."""
+
+
+class RestoreNote(Struct, frozen=True, kw_only=True):
+    backup_at: float
+    backup_epoch: int
+    restored_at: float
+    credentials: str
+    """`journal`, `all withdrawn` or `trusted`."""
 
 
 def least_epoch(now: float) -> int:

@@ -2,41 +2,34 @@
 
 from collections.abc import Iterable
 
-import msgspec
-from msgspec import Struct
-
+from simpletuner_fleet.core.errors import Conflict
+from simpletuner_fleet.core.people.stored_secret import StoredSecret
+from simpletuner_fleet.engine.kept_settings import SECRET_PREFIX, decoded, read_setting
 from simpletuner_fleet.ports import Vault, View
 
-SECRET_PREFIX = "secret:"
 
-
-class StoredSecret(Struct, frozen=True, kw_only=True):
-    """Holds one version of a secret, which `created_at` and `created_by` belong to."""
-
-    version: int
-    created_at: float
-    created_by: str
-    sealed: str
-    owner: str = ""
-    """The id of who stored it first, and may replace it."""
-    users: tuple[str, ...] = ()
-    """The ids of the users and tokens whose jobs may have it, beside its owner's; empty: everybody's."""
-
-    def is_for(self, *ids: str) -> bool:
-        return not self.users or any(one in self.users or (one and one == self.owner) for one in ids)
-
-
-def read_secret(stored: str) -> StoredSecret:
-    return msgspec.json.decode(stored, type=StoredSecret)
+def unreadable_secret(name: str) -> Conflict:
+    return Conflict(
+        f"The secret '{name}' is stored, but it cannot be read.",
+        next_step=f"Ask an administrator to delete it ('simpletuner secrets delete {name}'); then store it anew.",
+    )
 
 
 def secret_value(view: View, vault: Vault | None, name: str) -> str | None:
-    """Returns the value, or None where it was deleted or its key is lost."""
-    stored = view.setting(SECRET_PREFIX + name)
-    return vault.unseal(name, read_secret(stored).sealed) if stored and vault else None
+    """Returns the value, or None where it was deleted, cannot be read or its key is lost."""
+    stored = read_setting(view, SECRET_PREFIX + name, StoredSecret, None)
+    return vault.unseal(name, stored.sealed) if stored and vault else None
 
 
 def stored_secrets(view: View, names: Iterable[str]) -> dict[str, StoredSecret]:
-    """Returns the secrets that are stored under these names."""
-    stored = {name: view.setting(SECRET_PREFIX + name) for name in names}
-    return {name: read_secret(text) for name, text in stored.items() if text is not None}
+    """Returns the secrets that are stored under these names. Raises Conflict for one that cannot be read."""
+    texts = {name: view.setting(SECRET_PREFIX + name) for name in names}
+    return {name: read_secret(name, text) for name, text in texts.items() if text is not None}
+
+
+def read_secret(name: str, stored: str) -> StoredSecret:
+    """Raises Conflict for one that cannot be read."""
+    secret = decoded(SECRET_PREFIX + name, stored, StoredSecret, None)
+    if secret is None:
+        raise unreadable_secret(name)
+    return secret

@@ -6,30 +6,21 @@ So it waits for their reports before it places anything.
 import asyncio
 import logging
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.job import AttemptState
 from simpletuner_fleet.core.notices.endpoint import EndpointPause
-from simpletuner_fleet.core.restoring import HELD_UNTIL, LINKS_SINCE, RESTORED, placing_from
+from simpletuner_fleet.core.restoring import HELD_UNTIL, LINKS_SINCE, RESTORED, RestoreNote, placing_from
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.kept_settings import decoded, is_unreadable
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.workers.losing import give_up
 
 log = logging.getLogger(__name__)
 
 TRY_AGAIN_S = 1.0
-
-
-class RestoreNote(Struct, frozen=True, kw_only=True):
-    backup_at: float
-    backup_epoch: int
-    restored_at: float
-    credentials: str
-    """`journal`, `all withdrawn` or `trusted`."""
 
 
 async def hold_after_restore(fleet: Fleet) -> float | None:
@@ -43,6 +34,9 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
     hours ahead of or behind the clock by which that hold was to end.
     """
     pending, held = await fleet.read(lambda view: (view.setting(RESTORED), view.setting(HELD_UNTIL)))
+    if await fleet.read(lambda view: is_unreadable(view, LINKS_SINCE)):
+        # No link of before works: nobody knows which of them a restore has ended. Those of from now on do.
+        await fleet.act(lambda transaction: transaction.tx.put_setting(LINKS_SINCE, repr(transaction.now)))
     if pending is None and held is None:
         return None
     now = fleet.clock.now()
@@ -51,7 +45,7 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
     if pending is None:
         await fleet.act(lambda transaction: transaction.tx.put_setting(HELD_UNTIL, repr(until)))
         return until
-    note = msgspec.json.decode(pending, type=RestoreNote)
+    note = decoded(RESTORED, pending, RestoreNote, None)
 
     def step(transaction: Transaction) -> None:
         transaction.tx.put_setting(HELD_UNTIL, repr(until))
@@ -70,11 +64,7 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
                 actor=ORCHESTRATOR,
                 target_type="server",
                 target_id="",
-                details={
-                    "backup_at": note.backup_at,
-                    "backup_epoch": note.backup_epoch,
-                    "credentials": note.credentials,
-                },
+                details=_details(note),
             )
         )
 
@@ -84,6 +74,17 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
         until - now,
     )
     return until
+
+
+def _details(note: RestoreNote | None) -> dict[str, object]:
+    """Returns what is known of the restore, which is nothing where its note cannot be read."""
+    if note is None:
+        return {}
+    return {
+        "backup_at": note.backup_at,
+        "backup_epoch": note.backup_epoch,
+        "credentials": note.credentials,
+    }
 
 
 async def place_after_hold(fleet: Fleet, until: float) -> None:

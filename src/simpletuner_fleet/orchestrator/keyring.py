@@ -5,23 +5,40 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.ownership import Writer
+from simpletuner_fleet.core.people.stored_secret import StoredSecret
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.kept_settings import SECRET_PREFIX, decoded
 from simpletuner_fleet.engine.memory.owners import refuse_others
-from simpletuner_fleet.engine.stored_secrets import SECRET_PREFIX, StoredSecret, read_secret
+from simpletuner_fleet.engine.stored_secrets import read_secret
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
 
 MAX_VALUE_BYTES = 16 * 1024
 
 
-async def list_secrets(fleet: Fleet) -> dict[str, StoredSecret]:
+class SecretList(Struct, frozen=True, kw_only=True):
+    secrets: dict[str, StoredSecret]
+    """By their names."""
+    unreadable: list[str]
+    """The names of those that cannot be read."""
+
+
+async def list_secrets(fleet: Fleet) -> SecretList:
     settings = await fleet.read(lambda view: view.settings_with_prefix(SECRET_PREFIX))
-    return {key.removeprefix(SECRET_PREFIX): read_secret(text) for key, text in settings.items()}
+    read = {
+        key.removeprefix(SECRET_PREFIX): decoded(key, text, StoredSecret, None)
+        for key, text in settings.items()
+    }
+    return SecretList(
+        secrets={name: secret for name, secret in read.items() if secret is not None},
+        unreadable=[name for name, secret in read.items() if secret is None],
+    )
 
 
 async def save_secret(
@@ -39,9 +56,9 @@ async def save_secret(
 
     def step(transaction: Transaction) -> StoredSecret:
         stored = transaction.tx.setting(SECRET_PREFIX + name)
-        known = read_secret(stored) if stored else None
+        known = None if stored is None else read_secret(name, stored)
         if known:
-            _refuse_others(transaction, name, known, writer)
+            refuse_others(transaction.tx, writer, known.owner, f"The secret '{name}'")
         fresh = StoredSecret(
             version=known.version + 1 if known else 1,
             created_at=transaction.now,
@@ -66,10 +83,13 @@ async def delete_secret(fleet: Fleet, name: str, writer: Writer) -> None:
             raise NotFound(
                 f"There is no secret '{name}'.", next_step="List them with 'simpletuner secrets list'."
             )
-        secret = read_secret(known)
-        _refuse_others(transaction, name, secret, writer)
+        secret = decoded(SECRET_PREFIX + name, known, StoredSecret, None)
+        # Whose an unreadable one was nobody knows: like one without an owner, it is for administrators alone.
+        refuse_others(transaction.tx, writer, secret.owner if secret else "", f"The secret '{name}'")
         transaction.tx.delete_setting(SECRET_PREFIX + name)
-        transaction.record(_event(EventType.SECRET_DELETED, name, writer.actor, secret.version))
+        transaction.record(
+            _event(EventType.SECRET_DELETED, name, writer.actor, secret.version if secret else None)
+        )
 
     await fleet.act(step)
 
@@ -108,10 +128,6 @@ def _id_of(transaction: Transaction, name: str, named: Callable[[], dict[str, li
     return tokens[0]
 
 
-def _refuse_others(transaction: Transaction, name: str, known: StoredSecret, writer: Writer) -> None:
-    refuse_others(transaction.tx, writer, known.owner, f"The secret '{name}'")
-
-
 def _check_value(value: str) -> None:
     if not value or "\0" in value:
         raise Invalid("A secret must have at least one character and no NUL byte.", path="$.value")
@@ -123,6 +139,6 @@ def _check_value(value: str) -> None:
         raise Invalid(f"A secret can have at most {MAX_VALUE_BYTES // 1024} KiB.", path="$.value")
 
 
-def _event(type_: EventType, name: str, actor: Actor, version: int, **more: Any) -> Event:
-    details = {"version": version, **more}
+def _event(type_: EventType, name: str, actor: Actor, version: int | None, **more: Any) -> Event:
+    details = {**({"version": version} if version is not None else {}), **more}
     return Event(type=type_, actor=actor, target_type="secret", target_id=name, details=details)

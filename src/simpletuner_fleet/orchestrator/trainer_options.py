@@ -25,11 +25,10 @@ from simpletuner_fleet.core.configs.trainer_names import BUILT_IN, check_trainer
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.kept_settings import OPTIONS_PREFIX, decoded
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.workers.inventory import refuse_other_trainer
 from simpletuner_fleet.ports import View
-
-KEY = "trainer.options."
 
 
 class CheckedOptions(Struct, frozen=True):
@@ -58,7 +57,7 @@ async def keep_options(fleet: Fleet, worker_id: str, trainer: str, options: Opti
             return
         if not known and trainer not in BUILT_IN:
             _make_room(transaction)
-        transaction.tx.put_setting(KEY + trainer, msgspec.json.encode(kept).decode())
+        transaction.tx.put_setting(OPTIONS_PREFIX + trainer, msgspec.json.encode(kept).decode())
 
     await fleet.act(step)
 
@@ -68,22 +67,23 @@ def _make_room(transaction: Transaction) -> None:
 
     Who still has such a trainer reports its options again at its next start.
     """
-    names = {key.removeprefix(KEY) for key in transaction.tx.settings_with_prefix(KEY)}
+    names = {key.removeprefix(OPTIONS_PREFIX) for key in transaction.tx.settings_with_prefix(OPTIONS_PREFIX)}
     workers = transaction.index.roster.workers.values()
     of_workers = Counter(name for worker in workers for name in worker.trainers)
     for name in least_used(names.difference(BUILT_IN), of_workers):
-        transaction.tx.delete_setting(KEY + name)
+        transaction.tx.delete_setting(OPTIONS_PREFIX + name)
 
 
 def known_options(view: View, trainer: str) -> dict[str, ReportedOptions]:
-    text = view.setting(KEY + trainer)
-    return _decoded(text) if text else {}
+    """Returns what was reported of each release; nothing where that cannot be read, until a worker reports it again."""
+    text = view.setting(OPTIONS_PREFIX + trainer)
+    return {} if text is None else _decoded(OPTIONS_PREFIX + trainer, text) or {}
 
 
 @lru_cache(maxsize=4)
-def _decoded(text: str) -> dict[str, ReportedOptions]:
+def _decoded(key: str, text: str) -> dict[str, ReportedOptions] | None:
     """Decodes the options and caches them, since the Train page asks at every keystroke."""
-    return msgspec.json.decode(text, type=dict[str, ReportedOptions])
+    return decoded(key, text, dict[str, ReportedOptions], None)
 
 
 async def newest_options(fleet: Fleet, trainer: str) -> Options | None:

@@ -6,13 +6,12 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.core.jobs.job import Job, JobState
-from simpletuner_fleet.core.money.amounts import DEFAULT_CURRENCY
 from simpletuner_fleet.core.placement.explain import Explanation, Survey
 from simpletuner_fleet.core.placement.place import survey_of, why_waiting_given
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.provisioning.waiting import with_machines
 from simpletuner_fleet.engine.memory.index import held_until, read_limits, roster_of
-from simpletuner_fleet.engine.memory.organisation import CURRENCY_SETTING
+from simpletuner_fleet.engine.memory.setting_documents import currency_in
 from simpletuner_fleet.engine.memory.standing import MOST_SURVEYS, FleetStanding
 from simpletuner_fleet.engine.visibility import unrestricted
 from simpletuner_fleet.ports import JobFilter, View
@@ -37,7 +36,7 @@ class Explainer:
         self._surveys: dict[str, Survey] = {} if standing.roster is None else standing.surveys
         self._verdicts = None if standing.roster is None else standing.verdicts
         self._pools = everything.pools()
-        self._currency = everything.setting(CURRENCY_SETTING) or DEFAULT_CURRENCY
+        self._currency = currency_in(everything, [])
         self._machines = everything.machines_since(float("inf")) if self._pools else []
 
     def explain(self, job: Job, ahead: int, now: float) -> Explanation:

@@ -6,6 +6,7 @@ from simpletuner_fleet.core.jobs.finding import NEWEST_FIRST
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.jobs.states import AT_WORK, ENDED, WAITING
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.kept_settings import unreadable_now
 from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.engine.visibility import scope_of
 from simpletuner_fleet.ports import JobFilter, View
@@ -49,11 +50,12 @@ async def look(
     who maintain them have to do; without `line`, the whole queue.
     """
     now, policy, standing = fleet.clock.now(), fleet.policy, fleet.standing()
-    unreadable = fleet.organisation.unreadable
+    unreadable_documents = fleet.organisation.unreadable
 
     def read(view: View) -> Overview:
         explainer = Explainer(view, standing)
         roster = explainer.roster
+        unreadable = (*unreadable_documents, *unreadable_now(view))
         own = reasons_of(view, JobFilter(owner=owner), now, standing, known=explainer)
         return Overview(
             free=free_now(roster, standing, scope_of(view)),

@@ -7,8 +7,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.people.revocations import BackupMoment, withdrawn_since
-from simpletuner_fleet.core.restoring import RESTORED, least_epoch
-from simpletuner_fleet.orchestrator.after_restore import RestoreNote
+from simpletuner_fleet.core.restoring import RESTORED, RestoreNote, least_epoch
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.sim.people import Memory, People
 from simpletuner_fleet.sim.server.orchestrator import Orchestrator

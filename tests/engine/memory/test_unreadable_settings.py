@@ -11,7 +11,7 @@ import pytest
 from simpletuner_fleet.cli.doctor.checks_server import database
 from simpletuner_fleet.cli.doctor.findings import FindingMark
 from simpletuner_fleet.core.jobs.job import Requirements
-from simpletuner_fleet.engine.memory.setting_documents import ALONE, BY_PREFIX
+from simpletuner_fleet.engine.memory.setting_documents import ALONE, BY_PREFIX, CURRENCY_SETTING
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.queries.overview import look
 from simpletuner_fleet.store.sqlite import SqliteStore
@@ -19,15 +19,15 @@ from tests.core.builders import a_job
 from tests.http.api_kit import CPU_CONFIG, Running, orchestrator
 from tests.ready_databases import lay_sqlite
 
-DAMAGED = [*(f"{prefix}x_1" for prefix in BY_PREFIX), *ALONE]
+DAMAGED = [*(f"{prefix}x_1" for prefix in BY_PREFIX), *ALONE, CURRENCY_SETTING]
 CUT_OFF = '{"id":"x_1","na'
 
 
 @asynccontextmanager
-async def damaged(tmp_path: Path, key: str) -> AsyncIterator[Running]:
+async def damaged(tmp_path: Path, key: str, text: str = CUT_OFF) -> AsyncIterator[Running]:
     file = lay_sqlite(tmp_path / "fleet.db")
     with sqlite3.connect(file) as connection:
-        connection.execute("INSERT INTO settings (key, value) VALUES (?, ?)", (key, CUT_OFF))
+        connection.execute("INSERT INTO settings (key, value) VALUES (?, ?)", (key, text))
     connection.close()
     store = SqliteStore(file)
     try:
@@ -175,3 +175,21 @@ async def test_limits_that_cannot_be_read_are_set_anew_only_as_a_whole(tmp_path:
         assert (await running.job(waiting))["status"] == "dispatched"
         shown = await running.get(concurrency)
         assert (shown["global_running"], shown["user_running"]) == (None, 4)
+
+
+async def test_amounts_are_in_no_currency_where_nobody_can_read_it_until_it_is_set_anew(
+    tmp_path: Path,
+) -> None:
+    async with damaged(tmp_path, CURRENCY_SETTING) as running:
+        await running.post("/api/prices", {"price_micros": 2_500_000})
+        assert (await running.get("/api/prices"))["currency"] == "XXX"
+        assert await submitted_state(running) == "dispatched"
+        answer = await running.http.put("/api/prices/currency", json={"currency": "EUR"})
+        assert answer.status_code == 200, "though amounts are counted already"
+        assert (await running.get("/api/prices"))["currency"] == "EUR"
+        assert running.fleet.organisation.unreadable == ()
+
+
+async def test_an_empty_document_is_not_taken_for_none(tmp_path: Path) -> None:
+    async with damaged(tmp_path, "limits", "") as running:
+        assert await submitted_state(running) == "queued"

@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,26 @@ async def test_who_left_stays_out_and_a_team_that_is_gone_stays_gone(
         "u_stays": Membership(TeamRole.MEMBER, 5.0),
         "u_lowered": Membership(TeamRole.VIEWER, 5.0),
     }
+
+
+async def test_a_backup_is_put_back_though_a_team_and_a_provider_in_it_cannot_be_read(tmp_path: Path) -> None:
+    broken = {
+        TEAM_PREFIX + "tm_1": "cut",
+        PROVIDER_PREFIX + "changed": "cut",
+        PROVIDER_PREFIX + "gone": "cut",
+    }
+    store = SqliteStore(tmp_path / "fleet.db")
+    for key, text in broken.items():
+        await store.write(partial(_put, key=key, text=text))
+    await store.close()
+    out = tmp_path / "out"
+    out.mkdir()
+    sqlite_copy.copy_out(tmp_path / "fleet.db", out, "1.2.3", 1000.0)
+    sqlite_copy.put_back(out, tmp_path / "fleet.db", WITHDRAWN, "one_time_key:", 2000.0, "{}", replace=True)
+    with closing(sqlite3.connect(tmp_path / "fleet.db")) as connection:
+        settings = dict(connection.execute("SELECT key, value FROM settings"))
+    assert {key: settings.get(key) for key in broken} == {**broken, PROVIDER_PREFIX + "gone": None}
+
+
+def _put(tx: Tx, key: str, text: str) -> None:
+    tx.put_setting(key, text)

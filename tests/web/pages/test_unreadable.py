@@ -39,6 +39,21 @@ async def test_limits_that_cannot_be_read_are_not_shown_as_none_and_can_be_saved
     await expect(page.get_by_label("Per team")).to_have_value("3")
 
 
+async def test_a_secret_that_cannot_be_read_is_named_and_can_be_deleted(
+    own_fleet: Console, page_as: Pages
+) -> None:
+    damage(own_fleet, "secret:hub")
+    page = await page_as(own_fleet, "admin")
+    await visit(page, "/admin/settings")
+    note = page.locator("#secrets .note", has_text="hub cannot be read, so no job gets it")
+    await expect(note).to_have_count(1)
+    await expect(page.get_by_text("No secrets yet")).to_have_count(0)
+    await axe(page)
+    await note.get_by_role("button", name="Delete").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(note).to_have_count(0)
+
+
 async def test_what_cannot_be_read_stands_on_its_page_and_can_be_deleted_there(
     own_fleet: Console, page_as: Pages
 ) -> None:

@@ -13,6 +13,7 @@ from simpletuner_fleet.cli.doctor.checks_machine import disk
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.client.connection import LOCAL_WORKER_PROBLEM, local_server
 from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.engine.kept_settings import unreadable_of
 from simpletuner_fleet.engine.memory.setting_documents import unreadable_documents
 from simpletuner_fleet.languages import _, current, spoken_number
 from simpletuner_fleet.languages.details import detail_text
@@ -132,7 +133,8 @@ def _sqlite_file(file: Path) -> CheckFinding:
 
 def _damaged_rows(file: Path) -> list[str]:
     try:
-        damaged = [*unreadable_rows(file), *unreadable_documents(stored_settings(file))]
+        settings = stored_settings(file)
+        damaged = [*unreadable_rows(file), *unreadable_documents(settings), *unreadable_of(settings)]
         return [f"{one.table} {one.id} ({one.why})" for one in damaged[:ROWS_TOLD]]
     except sqlite3.Error:
         return []  # a database of another version: what it lacks, its migration brings

@@ -21,9 +21,9 @@ from simpletuner_fleet.client.private_files import write_private_bytes
 from simpletuner_fleet.client.troubles import Trouble
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.people.revocations import BackupMoment, Revocation, Withdrawn, withdrawn_since
+from simpletuner_fleet.core.restoring import RestoreNote
+from simpletuner_fleet.engine.kept_settings import KEY_PREFIX
 from simpletuner_fleet.languages import _
-from simpletuner_fleet.orchestrator.after_restore import RestoreNote
-from simpletuner_fleet.orchestrator.people.accounts import KEY_SETTING
 from simpletuner_fleet.storage.shared_journal import read_shared_journal
 from simpletuner_fleet.store.backup import key_file, sqlite_copy
 from simpletuner_fleet.store.backup.archive import (
@@ -147,10 +147,10 @@ def restore(args: argparse.Namespace) -> int:
             from simpletuner_fleet.store.backup import postgres_copy
 
             kept = postgres_copy.put_back(
-                folder, place.url, manifest, withdrawn, KEY_SETTING, now, text, replace=args.replace
+                folder, place.url, manifest, withdrawn, KEY_PREFIX, now, text, replace=args.replace
             )
         else:
-            kept = sqlite_copy.put_back(folder, file, withdrawn, KEY_SETTING, now, text, replace=args.replace)
+            kept = sqlite_copy.put_back(folder, file, withdrawn, KEY_PREFIX, now, text, replace=args.replace)
     _say_restored(out, manifest, withdrawn, kept)
     with _reported_unwritten(place.data_dir):
         _put_keys(keys, place.data_dir)

@@ -13,6 +13,8 @@ MAX_MICROS = 10**15
 """A thousand million of a currency's unit."""
 MS_OF_HOUR = 3_600_000
 DEFAULT_CURRENCY = "USD"
+UNKNOWN_CURRENCY = "XXX"
+"""The code of ISO 4217 for no currency: it stands beside amounts where nobody can read which one they are in."""
 DIGITS = {"JPY": 0, "KRW": 0, "VND": 0, "CLP": 0, "ISK": 0, "KWD": 3, "BHD": 3, "OMR": 3, "JOD": 3, "TND": 3}
 """How many digits a currency has behind the point, where it is not two."""
 _CURRENCY = re.compile(r"[A-Z]{3}")

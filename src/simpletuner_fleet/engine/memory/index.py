@@ -10,6 +10,7 @@ from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import NO_LIMITS, NOTHING_STARTS, Limits
 from simpletuner_fleet.core.restoring import HELD_UNTIL
 from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.kept_settings import look_through, read_setting
 from simpletuner_fleet.engine.memory.ceilings import CeilingWatch
 from simpletuner_fleet.engine.memory.counting import book_of, shares_of
 from simpletuner_fleet.engine.memory.organisation import Organisation, read_organisation
@@ -113,7 +114,10 @@ class FleetIndex:
         return self.limits
 
     def organisation_in(self, view: View, now: float) -> Organisation:
-        return self.organisation or self._take_organisation(view, now, None)
+        if self.organisation is not None:
+            return self.organisation
+        look_through(view)
+        return self._take_organisation(view, now, None)
 
     def organisation_changed(self, view: View, now: float) -> Organisation:
         """Reads the organisation anew, but for its users: of each of them `user_changed` is called."""
@@ -179,8 +183,7 @@ def read_limits(view: View) -> Limits:
 
 def held_until(view: View) -> float | None:
     """Returns until when nothing is placed after a restore, as the leader has stored it."""
-    stored = view.setting(HELD_UNTIL)
-    return float(stored) if stored else None
+    return read_setting(view, HELD_UNTIL, float, None)
 
 
 def roster_of(view: View) -> Roster:

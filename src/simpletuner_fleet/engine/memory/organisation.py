@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.money.amounts import DEFAULT_CURRENCY
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, PriceRule, in_order
 from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.approvals import ApprovalRule, Approvers
@@ -34,12 +33,12 @@ from simpletuner_fleet.engine.memory.setting_documents import (
     PRICE_PREFIX,
     QUOTA_PREFIX,
     RULE_PREFIX,
+    currency_in,
     document,
     documents,
 )
 from simpletuner_fleet.ports import SetAsideRow, View
 
-CURRENCY_SETTING = "currency"
 MAY_FORBID_STARTS = (LIMITS_SETTING, QUOTA_PREFIX, PRICE_PREFIX)
 
 
@@ -179,7 +178,7 @@ def read_organisation(view: View, known: Organisation | None = None) -> Organisa
         quotas=tuple(documents(view, QUOTA_PREFIX, Quota, unreadable)),
         fair_share=document(view, FAIR_SHARE_SETTING, FairShare, unreadable) or FairShare(),
         prices=PriceList(
-            currency=view.setting(CURRENCY_SETTING) or DEFAULT_CURRENCY,
+            currency=currency_in(view, unreadable),
             rules=in_order(documents(view, PRICE_PREFIX, PriceRule, unreadable)),
         ),
         providers=tuple(documents(view, PROVIDER_PREFIX, StoredProvider, unreadable)),

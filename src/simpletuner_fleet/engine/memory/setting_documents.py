@@ -1,4 +1,4 @@
-"""Reads settings that are one JSON document each, and leaves out and names those that cannot be read."""
+"""Reads settings that people make, of which most are one JSON document each, and names those that cannot be read."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -6,6 +6,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.money.amounts import DEFAULT_CURRENCY, UNKNOWN_CURRENCY, checked_currency
 from simpletuner_fleet.core.money.prices import PriceRule
 from simpletuner_fleet.core.people.approvals import ApprovalRule
 from simpletuner_fleet.core.people.own_roles import ROLE_PREFIX, OwnRole
@@ -14,6 +16,7 @@ from simpletuner_fleet.core.people.sign_in.stored import PROVIDER_PREFIX, Stored
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team
 from simpletuner_fleet.core.placement.shares import FairShare
 from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.engine.kept_settings import SETTINGS_TABLE
 from simpletuner_fleet.ports import SetAsideRow, View
 
 S = TypeVar("S", bound=Struct)
@@ -23,7 +26,7 @@ RULE_PREFIX = "approval_rule:"
 PRICE_PREFIX = "price_rule:"
 LIMITS_SETTING = "limits"
 FAIR_SHARE_SETTING = "fair_share"
-TABLE = "settings"
+CURRENCY_SETTING = "currency"
 BY_PREFIX: Mapping[str, type[Struct]] = {
     TEAM_PREFIX: Team,
     ROLE_PREFIX: OwnRole,
@@ -43,13 +46,21 @@ def documents(view: View, prefix: str, struct: type[S], unreadable: list[SetAsid
 def document(view: View, key: str, struct: type[S], unreadable: list[SetAsideRow]) -> S | None:
     """Returns the one of this name; None also where it cannot be read, and then it is added to `unreadable`."""
     stored = view.setting(key)
-    return next(iter(_readable({key: stored}, struct, unreadable)), None) if stored else None
+    return None if stored is None else next(iter(_readable({key: stored}, struct, unreadable)), None)
+
+
+def currency_in(view: View, unreadable: list[SetAsideRow]) -> str:
+    """Returns the currency of all amounts, unknown where its setting cannot be read; then it adds that to `unreadable`."""
+    stored = view.setting(CURRENCY_SETTING)
+    return DEFAULT_CURRENCY if stored is None else _read_currency(stored, unreadable)
 
 
 def unreadable_documents(settings: Mapping[str, str]) -> list[SetAsideRow]:
-    """Returns those of all settings that should be documents and cannot be read."""
+    """Returns those of all settings that people make and that cannot be read."""
     unreadable: list[SetAsideRow] = []
     for key, text in settings.items():
+        if key == CURRENCY_SETTING:
+            _read_currency(text, unreadable)
         kind = ALONE.get(key) or next(
             (one for begin, one in BY_PREFIX.items() if key.startswith(begin)), None
         )
@@ -64,5 +75,15 @@ def _readable(settings: Mapping[str, str], struct: type[S], unreadable: list[Set
         try:
             readable.append(msgspec.json.decode(text, type=struct))
         except (ValueError, RecursionError) as error:
-            unreadable.append(SetAsideRow(table=TABLE, id=key, why=f"{type(error).__name__}: {error}"))
+            unreadable.append(
+                SetAsideRow(table=SETTINGS_TABLE, id=key, why=f"{type(error).__name__}: {error}")
+            )
     return readable
+
+
+def _read_currency(stored: str, unreadable: list[SetAsideRow]) -> str:
+    try:
+        return checked_currency(str(stored))
+    except Invalid as error:
+        unreadable.append(SetAsideRow(table=SETTINGS_TABLE, id=CURRENCY_SETTING, why=str(error)))
+        return UNKNOWN_CURRENCY

@@ -10,12 +10,11 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.kept_settings import WAITS_READ, read_setting
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.notices.reading import readable_job
 from simpletuner_fleet.ports import AuditFilter, View
 
-CURSOR = "notices.waits"
-"""The setting that says up to which entry of the log waits have been looked at."""
 LOOK_S = 20.0
 AT_ONCE = 500
 EVENTS_OF_JOB = 100
@@ -68,25 +67,26 @@ def _begun(view: View, after: int, before: float) -> tuple[list[AuditEntry], lis
 
 def _note(transaction: Transaction, waiting: Sequence[AuditEntry], last: int) -> None:
     """Notes those that still wait, but for what was noted already and not confirmed: that is not told twice."""
-    noted = int(transaction.tx.setting(CURSOR) or 0)
+    noted = read_setting(transaction.tx, WAITS_READ, int, None) or 0
     for entry in waiting:
         if entry.seq > noted and _still_waits(transaction.tx, entry):
             transaction.record(_event(transaction, entry))
-    transaction.tx.put_setting(CURSOR, str(max(last, noted)))
+    transaction.tx.put_setting(WAITS_READ, str(max(last, noted)))
 
 
 def _start(transaction: Transaction, before: float) -> int:
     """Returns where to go on reading, and stores it.
 
-    If nobody has asked for this for a long time, only waits that become too long from now on are reported.
+    If nobody has asked for this for a long time, or where it was noted so that it cannot be read, only waits that become
+    too long from now on are reported.
     """
     tx = transaction.tx
-    stored, head = tx.setting(CURSOR), tx.audit_head()
-    if stored and head and head.seq - int(stored) < FAR_BEHIND:
-        return int(stored)
+    stored, head = read_setting(tx, WAITS_READ, int, None), tx.audit_head()
+    if stored is not None and head and 0 <= head.seq - stored < FAR_BEHIND:
+        return stored
     first = tx.audit_page(AuditFilter(since=before), 1, 0, newest_first=False)
     start = first[0].seq - 1 if first else head.seq if head else 0
-    tx.put_setting(CURSOR, str(start))
+    tx.put_setting(WAITS_READ, str(start))
     return start
 
 

@@ -1,5 +1,6 @@
 """Makes approval links when a mail is sent. They can be opened as often as one likes, and used once."""
 
+import math
 from enum import StrEnum
 
 import msgspec
@@ -13,6 +14,7 @@ from simpletuner_fleet.core.people.approval_links import ApprovalLink, check_lin
 from simpletuner_fleet.core.people.approvals import Approval, Voter, asked_for, check_voter
 from simpletuner_fleet.core.restoring import LINKS_SINCE
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.kept_settings import read_setting
 from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.engine.memory.owners import USER, name_of, voter_now
 from simpletuner_fleet.engine.transaction import Transaction
@@ -96,7 +98,9 @@ def _linked(view: View, organisation: Organisation, link: ApprovalLink, now: flo
     if waiting is None:
         raise ApprovalLinkOver
     job, approval = waiting
-    check_link(link, approval, now, float(view.setting(LINKS_SINCE) or 0.0))
+    # Where nobody knows since when they hold, none does: a restore may have taken away who could approve.
+    since = read_setting(view, LINKS_SINCE, float, math.inf) or 0.0
+    check_link(link, approval, now, since)
     voter = voter_now(view, organisation, link.user_id, job)
     if voter is None:
         raise ApprovalLinkOver

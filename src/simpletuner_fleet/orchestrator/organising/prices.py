@@ -13,8 +13,7 @@ from simpletuner_fleet.core.money.prices import PriceRule, checked_price_rule
 from simpletuner_fleet.core.people.quotas import OF_MONEY
 from simpletuner_fleet.core.workers.worker import WorkerType
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.memory.organisation import CURRENCY_SETTING
-from simpletuner_fleet.engine.memory.setting_documents import PRICE_PREFIX
+from simpletuner_fleet.engine.memory.setting_documents import CURRENCY_SETTING, PRICE_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.unreadable import delete_if_unreadable
 
@@ -86,7 +85,7 @@ async def set_currency(fleet: Fleet, currency: str, actor: Actor) -> str:
         was = transaction.organisation.prices.currency
         if was == currency:
             return currency
-        if _counts_money(transaction):
+        if _counts_money(transaction) and not transaction.organisation.is_unreadable(CURRENCY_SETTING):
             raise Conflict(
                 f"Prices, budgets or costs are in {was} already, so that is the currency.",
                 next_step="Delete the prices, budgets and pools first. Once jobs have been counted in it, it stays.",

@@ -16,11 +16,10 @@ from simpletuner_fleet.core.people.quota_news import (
 from simpletuner_fleet.core.people.quotas import QuotaBook, QuotaStanding, quota_params
 from simpletuner_fleet.core.placement.usage import person, team
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.kept_settings import QUOTAS_TOLD, read_setting
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.storage.uploads.stored_quotas import storage_book, stored_by_owner
 
-KNOWN = "quotas.told"
-"""The setting that says of which quotas people were told already."""
 LOOK_S = 30.0
 
 
@@ -44,8 +43,8 @@ def _look(transaction: Transaction, of_storage: list[QuotaStanding]) -> None:
     book = transaction.index.roster.book
     if book is None:
         return
-    stored = transaction.tx.setting(KNOWN)
-    known = msgspec.json.decode(stored, type=dict[str, KnownLevel]) if stored else {}
+    # Where nobody knows who was told, they are told once more: too often is better than never.
+    known = read_setting(transaction.tx, QUOTAS_TOLD, dict[str, KnownLevel], None) or {}
     standings = [
         book.standing(quota, account, transaction.now)
         for quota in book.quotas
@@ -58,7 +57,7 @@ def _look(transaction: Transaction, of_storage: list[QuotaStanding]) -> None:
     for standing in news:
         transaction.record(_event(book, standing))
     if after != known:
-        transaction.tx.put_setting(KNOWN, msgspec.json.encode(after).decode())
+        transaction.tx.put_setting(QUOTAS_TOLD, msgspec.json.encode(after).decode())
 
 
 def _event(book: QuotaBook, standing: QuotaStanding) -> Event:

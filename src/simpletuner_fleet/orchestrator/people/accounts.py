@@ -19,11 +19,11 @@ from simpletuner_fleet.core.people.accounts import (
 )
 from simpletuner_fleet.core.people.own_roles import OwnRoles, holds_no_more, refuse_unknown
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.kept_settings import KEY_PREFIX, decoded, read_setting
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.people.passwords import Passwords
 from simpletuner_fleet.ports import View
 
-KEY_SETTING = "one_time_key:"
 SERVER = "server"
 
 
@@ -98,13 +98,13 @@ def _issue(
 ) -> IssuedKey:
     key = OneTimeKey(expires_at=transaction.now + life_s, user_id=user_id, for_leads=for_leads)
     drop_keys(transaction, user_id)
-    transaction.tx.put_setting(KEY_SETTING + tokens.hashed(secret), msgspec.json.encode(key).decode())
+    transaction.tx.put_setting(KEY_PREFIX + tokens.hashed(secret), msgspec.json.encode(key).decode())
     transaction.record(user_event(EventType.USER_LINK_MADE, user_id or SERVER, actor, first=user_id is None))
     return IssuedKey(secret=secret, expires_at=key.expires_at)
 
 
 def drop_keys(transaction: Transaction, *user_ids: str | None) -> None:
-    """Drops these users' keys, and all keys that have expired; None stands for the first admin."""
+    """Drops these users' keys, and all keys that have expired or cannot be read; None stands for the first admin."""
     _drop_where(transaction, lambda key: key.user_id in user_ids)
 
 
@@ -114,15 +114,14 @@ def drop_keys_of_leads(transaction: Transaction, user_ids: Collection[str]) -> N
 
 
 def _drop_where(transaction: Transaction, ends: Callable[[OneTimeKey], bool]) -> None:
-    for setting, text in transaction.tx.settings_with_prefix(KEY_SETTING).items():
-        key = msgspec.json.decode(text, type=OneTimeKey)
-        if ends(key) or not key.good_at(transaction.now):
+    for setting, text in transaction.tx.settings_with_prefix(KEY_PREFIX).items():
+        key = decoded(setting, text, OneTimeKey, None)
+        if key is None or ends(key) or not key.good_at(transaction.now):
             transaction.tx.delete_setting(setting)
 
 
 def good_key(view: View, secret: str, now: float) -> OneTimeKey | None:
-    text = view.setting(KEY_SETTING + tokens.hashed(secret))
-    key = msgspec.json.decode(text, type=OneTimeKey) if text else None
+    key = read_setting(view, KEY_PREFIX + tokens.hashed(secret), OneTimeKey, None)
     return key if key and key.good_at(now) else None
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.requests.deleting import AttemptFiles, DeletedJob
+from simpletuner_fleet.engine.kept_settings import EMPTIED_UNTIL, FILES_LEFT, read_setting
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import Blobs, Ending, View
 from simpletuner_fleet.storage.deletions import is_deleted
@@ -25,8 +26,6 @@ from simpletuner_fleet.storage.uploads.jobs import job_parts_folder
 
 log = logging.getLogger(__name__)
 
-EMPTIED_UNTIL = "retention.emptied_until"
-FILES_LEFT = "retention.files_left"
 MOST_LEFT = 1000
 """So many jobs whose files cannot be deleted say that no file can be: no further job is passed."""
 JOBS_PER_ROUND = 1000
@@ -65,8 +64,7 @@ async def empty_old_jobs_once(storage: Storage) -> int:
 
 
 def _next_endings(view: View, before: float) -> list[Ending]:
-    setting = view.setting(EMPTIED_UNTIL)
-    after = msgspec.json.decode(setting, type=Ending) if setting else Ending(at=0.0, job_id="")
+    after = read_setting(view, EMPTIED_UNTIL, Ending, None) or Ending(at=0.0, job_id="")
     return view.endings(after, before, JOBS_PER_ROUND)
 
 
@@ -95,8 +93,7 @@ async def _try_left_files_again(storage: Storage) -> None:
 
 
 def _files_left(view: View) -> list[str]:
-    setting = view.setting(FILES_LEFT)
-    return msgspec.json.decode(setting, type=list[str]) if setting else []
+    return read_setting(view, FILES_LEFT, list[str], None) or []
 
 
 def _put_files_left(transaction: Transaction, left: Sequence[str]) -> None:

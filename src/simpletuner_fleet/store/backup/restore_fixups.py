@@ -80,11 +80,15 @@ def _fix_providers(run: Run, withdrawn: Withdrawn) -> None:
         {"chars": len(PROVIDER_PREFIX), "prefix": PROVIDER_PREFIX},
     )
     for key, document in list(rows):
-        row = msgspec.json.decode(document, type=StoredProvider)
-        gone = withdrawn.providers.get(row.provider.id)
+        gone = withdrawn.providers.get(key.removeprefix(PROVIDER_PREFIX))
         if gone:
             _put_setting(run, key, "")
-        elif withdrawn.everything or gone is not None:
+            continue
+        try:
+            row = msgspec.json.decode(document, type=StoredProvider)
+        except (ValueError, TypeError, RecursionError):
+            continue  # nobody logs in with one that cannot be read
+        if withdrawn.everything or gone is not None:
             _put_setting(run, key, msgspec.json.encode(replace(row, enabled=False)).decode())
 
 
@@ -100,7 +104,10 @@ def _fix_team(run: Run, key: str, since: Mapping[str, str]) -> None:
     Who joined after the backup is not in it; who has left, or has another role by now, stays as they are now.
     """
     for (document,) in list(run("SELECT value FROM settings WHERE key = :key", {"key": key})):
-        team = msgspec.json.decode(document, type=Team)
+        try:
+            team = msgspec.json.decode(document, type=Team)
+        except (ValueError, TypeError, RecursionError):
+            continue  # nobody belongs to one that cannot be read
         members = {
             user_id: Membership(TeamRole(since.get(user_id, membership.role)), membership.since)
             for user_id, membership in team.members.items()

@@ -15,7 +15,7 @@ from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _
 from simpletuner_fleet.languages.names import VISIBILITIES
-from simpletuner_fleet.orchestrator.keyring import list_secrets
+from simpletuner_fleet.orchestrator.keyring import SecretList, list_secrets
 from simpletuner_fleet.settings import SERVER
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.parts.names import people_names
@@ -57,7 +57,7 @@ async def settings(call: Call[None]) -> Reply:
     sees_secrets = call.principal.can("secrets.read")
     limits, names = await deps.fleet.read(lambda view: (read_limits(view), people_names(view)))
     unreadable = deps.fleet.organisation.is_unreadable(LIMITS_SETTING)
-    secrets = await list_secrets(deps.fleet) if sees_secrets else {}
+    stored = await list_secrets(deps.fleet) if sees_secrets else SecretList(secrets={}, unreadable=[])
     with spoken(call):
         return page(
             call,
@@ -73,8 +73,9 @@ async def settings(call: Call[None]) -> Reply:
                     created_at=secret.created_at,
                     created_by=names.get(secret.created_by, secret.created_by),
                 )
-                for name, secret in secrets.items()
+                for name, secret in stored.secrets.items()
             ],
+            unreadable_secrets=stored.unreadable,
             groups=[(title, show(facts, deps, call)) for title, facts in FACTS],
         )
 

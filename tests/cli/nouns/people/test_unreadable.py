@@ -27,3 +27,15 @@ def test_a_list_names_what_cannot_be_read(
     assert "x_1" not in asked.out
     server.on("GET", path, {key: [], "currency": "USD"})
     assert "cannot be read" not in ask(*command.split()).err, "as an older server answers"
+
+
+def test_secrets_that_cannot_be_read_are_named_and_never_said_to_be_none(
+    ask: Run, server: FakeServer
+) -> None:
+    server.on("GET", "/api/secrets", {"secrets": [], "unreadable": ["hub"]})
+    asked = ask("secrets", "list")
+    assert asked.code == 0
+    assert "hub cannot be read, so no job gets it." in asked.err
+    assert "No secrets yet" not in asked.err
+    server.on("GET", "/api/secrets", {"secrets": []})
+    assert "cannot be read" not in ask("secrets", "list").err, "as an older server answers"

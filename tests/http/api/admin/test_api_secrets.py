@@ -33,7 +33,7 @@ async def put(running: Running, value: str = CANARY, name: str = "hf-token") -> 
 async def test_a_secret_is_listed_by_name_and_age_and_never_shown(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "fleet.db")
     async with with_vault(tmp_path, store=store) as running:
-        assert await running.get("/api/secrets") == {"secrets": []}
+        assert await running.get("/api/secrets") == {"secrets": [], "unreadable": []}
         assert (await put(running))["version"] == 1
         again = await put(running, CANARY + "-2")
         assert (again["name"], again["version"], again["created_by"]) == ("hf-token", 2, "t_admin")
@@ -44,7 +44,7 @@ async def test_a_secret_is_listed_by_name_and_age_and_never_shown(tmp_path: Path
         assert CANARY not in audit.text + listed.text
         assert (await running.http.delete("/api/secrets/hf-token")).status_code == 200
         assert (await running.http.delete("/api/secrets/hf-token")).status_code == 404
-        assert await running.get("/api/secrets") == {"secrets": []}
+        assert await running.get("/api/secrets") == {"secrets": [], "unreadable": []}
     await store.close()
     assert all(CANARY.encode() not in content for content in contents(tmp_path))
 

@@ -27,10 +27,18 @@ LIST = (
 def list_(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
-        rows = api.items(SECRETS, "secrets")
-        if not rows and not out.for_programs:
+        answer = api.page(SECRETS, "secrets")
+        rows, unreadable = answer["secrets"], answer.get("unreadable", ())
+        if not rows and not unreadable and not out.for_programs:
             out.hint(_("No secrets yet. Store one:  simpletuner secrets set NAME"))
         out.items("secrets", rows, LIST, id_field="name")
+        for name in unreadable:
+            out.say(
+                _(
+                    "%(name)s cannot be read, so no job gets it. Restore it from a backup, or delete it and store it anew.",
+                    name=name,
+                )
+            )
     return ExitCode.OK
 
 

@@ -3,7 +3,7 @@
 from msgspec import UNSET, Struct, UnsetType
 
 from simpletuner_fleet.core.bounds import FreeText, Name
-from simpletuner_fleet.engine.stored_secrets import StoredSecret
+from simpletuner_fleet.core.people.stored_secret import StoredSecret
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of
 from simpletuner_fleet.http.api.ownership import writer_of
@@ -34,13 +34,18 @@ class SecretView(Struct, kw_only=True):
 
 class SecretsView(Struct):
     secrets: list[SecretView]
+    unreadable: list[str]
+    """The names of those that are stored and cannot be read; only those are told of them who may see all secrets."""
 
 
 async def list_secrets(call: Call[None]) -> SecretsView:
-    secrets = await keyring.list_secrets(deps_of(call).fleet)
+    stored = await keyring.list_secrets(deps_of(call).fleet)
     scope = visibility_scope_of(call)
     ids = (*scope.ids, *scope.teams)
-    return SecretsView([_view(name, one) for name, one in secrets.items() if scope.above or one.is_for(*ids)])
+    return SecretsView(
+        [_view(name, one) for name, one in stored.secrets.items() if scope.above or one.is_for(*ids)],
+        unreadable=stored.unreadable if scope.above else [],
+    )
 
 
 async def save_secret(call: Call[SecretValue]) -> SecretView:

@@ -58,14 +58,14 @@ async def pool(call: Call[None]) -> Reply:
 async def _for_the_form(call: Call[None]) -> dict[str, Any]:
     fleet, principal = deps_of(call).fleet, call.principal
     may_change = principal.can(CHANGE)
-    secrets = await list_secrets(fleet) if may_change and principal.can("secrets.read") else {}
+    names = (await list_secrets(fleet)).secrets if may_change and principal.can("secrets.read") else {}
     return {
         "may_change": may_change,
         "may_write_secrets": may_change and principal.can("secrets.write") and fleet.vault is not None,
         "usual": PoolRequest(provider=""),
         "currency": fleet.organisation.prices.currency,
         "providers": sorted(kinds()),
-        "secrets": sorted(secrets),
+        "secrets": sorted(names),
         "markets": MARKETS,
         "over_budget": OVER_BUDGET,
     }
