@@ -157,25 +157,25 @@ class Proxy:
         self._listener.bind(("127.0.0.1", 0))
         self._listener.listen(128)
         self.port = self._listener.getsockname()[1]
-        self._spawn(self._accept())
+        self._loop.add_reader(self._listener, self._accept)
 
     async def _stop(self) -> None:
+        self._loop.remove_reader(self._listener)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listener.close()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _accept(self) -> None:
-        while True:
-            client, _ = await self._loop.sock_accept(self._listener)
+    def _accept(self) -> None:
+        with suppress(BlockingIOError, ConnectionAbortedError):
+            client, _ = self._listener.accept()
             client.setblocking(False)
-            self._spawn(self._serve(client))
+            task = self._loop.create_task(self._serve(client))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            # One that is cancelled before it began closes nothing by itself.
+            task.add_done_callback(lambda _: client.close())
 
     async def _serve(self, client: socket.socket) -> None:
         task = asyncio.current_task()

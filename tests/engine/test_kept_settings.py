@@ -101,11 +101,9 @@ async def test_each_is_named_and_the_server_goes_on(
         assert await newest_options(fleet, "x_1") is None
         assert (await running.http.get("/api/secrets")).status_code == 200
         assert await fleet.read(lambda view: accounts.good_key(view, "anything", running.clock.at)) is None
-        needs = [need for need in (await look(fleet, None)).needs if need.kind == "rows_unreadable"]
         still = await fleet.read(lambda view: kept_settings.is_unreadable(view, key))
-        assert [named for need in needs for named in need.named] == (
-            [(key, f"settings {key}")] if still else []
-        )
+        named = {one for need in (await look(fleet, None)).needs for one in need.named}
+        assert ((key, f"settings {key}") in named) == still
         assert f"the setting {key} cannot be read" in caplog.text
     damage_told = [one.what for one in database(None, tmp_path) if one.mark is FindingMark.BAD]
     assert any(f"settings {key} (" in one for one in damage_told) == still
@@ -113,9 +111,9 @@ async def test_each_is_named_and_the_server_goes_on(
 
 async def test_what_is_written_anew_is_named_no_more(tmp_path: Path) -> None:
     async with damaged(tmp_path, WAITS_READ, "nan") as running:
-        assert [need.kind for need in (await look(running.fleet, None)).needs] == ["rows_unreadable"]
+        assert [one.id for one in await running.fleet.read(kept_settings.unreadable_now)] == [WAITS_READ]
         await WaitWatch(running.fleet).look(running.clock.at)
-        assert not (await look(running.fleet, None)).needs
+        assert await running.fleet.read(kept_settings.unreadable_now) == []
 
 
 @pytest.mark.parametrize("damage", ["", '{"version":1}'])
@@ -174,8 +172,7 @@ async def test_people_are_told_of_a_quota_once_more_where_nobody_knows_whether_t
         assert len((await running.get("/api/audit", event_type="quota.reached"))["entries"]) == 1
         await running.pass_time(60.0)
         assert len((await running.get("/api/audit", event_type="quota.reached"))["entries"]) == 1
-        needs = (await look(running.fleet, None)).needs
-        assert "rows_unreadable" not in [need.kind for need in needs]
+        assert await running.fleet.read(kept_settings.unreadable_now) == []
 
 
 @pytest.mark.parametrize("key", [EMPTIED_UNTIL, FILES_LEFT])

@@ -26,7 +26,7 @@ from simpletuner_fleet.ports import ConfigVersion, JobFilter, JobNote, StoredMan
 T = TypeVar("T")
 UNSCOPED = frozenset(
     {
-        *("deleted_jobs_with_files", "deleted_jobs_since"),
+        *("deleted_jobs_with_files", "deleted_jobs_since", "dependents_of"),
         *("queued_ahead", "due_backoffs", "next_backoff_at", "charges_since", "any_priced_attempt"),
         *("worker", "worker_by_token_hash", "worker_by_name", "workers", "offline_workers_before"),
         *("api_token", "api_token_by_hash", "api_tokens", "api_tokens_of"),

@@ -173,6 +173,7 @@ class Byzantine:
             power_w=choose((None, 1e308)),
             foreign_memory_gb=choose((None, 0.0, 1e308, -1.0)),
             healthy=choose((None, True, False)),
+            age_s=self._more((None, 0.0, -1.0, 1e308)),
         )
         return Heartbeat(
             worker_id=choose((None, "w_1", "w_unknown")),

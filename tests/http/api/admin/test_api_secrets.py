@@ -38,7 +38,7 @@ async def test_a_secret_is_listed_by_name_and_age_and_never_shown(tmp_path: Path
         again = await put(running, CANARY + "-2")
         assert (again["name"], again["version"], again["created_by"]) == ("hf-token", 2, "t_admin")
         listed = await running.http.get("/api/secrets")
-        assert listed.json() == {"secrets": [again]}
+        assert listed.json() == {"secrets": [again], "unreadable": []}
         audit = await running.http.get("/api/audit")
         assert "secret.saved" in audit.text
         assert CANARY not in audit.text + listed.text
