@@ -55,7 +55,7 @@ def main() -> int:
         target = Path(folder) / "packages"
         install(pins(args.platform), args.platform, target)
         stand_in_for_spacy(target)
-        with tarfile.open(args.archive, "w:xz", preset=3) as archive:
+        with tarfile.open(args.archive, "w:xz", preset=6) as archive:
             for path in sorted(path for path in target.rglob("*") if path.is_file()):
                 name = str(path.relative_to(target))
                 if not left_out(name):
