@@ -15,7 +15,7 @@ from simpletuner_fleet.agent.actions import (
     StopTrainer,
 )
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
-from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.inbox import REMEMBERED_REQUESTS, Inbox, Phase
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.workers.interruption import hand_back_within
@@ -429,11 +429,12 @@ def save(epoch: int = 1, asked_at: float = 5.0) -> CheckpointNow:
 def test_a_checkpoint_is_asked_for_once_however_often_the_request_is_heard() -> None:
     inbox = Inbox(persistent=True)
     running(inbox)
-    assert inbox.heard(Orders(save=[save()])) == [AskForCheckpoint(TURN)]
+    assert inbox.heard(Orders(save=[save()])) == [AskForCheckpoint(TURN, 5.0)]
     assert inbox.told_to_save(save()) == []
-    assert inbox.told_to_save(save(asked_at=6.0)) == [AskForCheckpoint(TURN)]
-    inbox.could_not_ask(TURN)
-    assert inbox.told_to_save(save(asked_at=6.0)) == [AskForCheckpoint(TURN)]
+    assert inbox.told_to_save(save(asked_at=6.0)) == [AskForCheckpoint(TURN, 6.0)]
+    assert inbox.told_to_save(save()) == [], "late, and of the one before"
+    inbox.could_not_ask(TURN, 6.0)
+    assert inbox.told_to_save(save(asked_at=6.0)) == [AskForCheckpoint(TURN, 6.0)]
 
 
 def test_only_the_attempt_that_is_meant_is_asked_and_only_while_it_trains() -> None:
@@ -443,7 +444,7 @@ def test_only_the_attempt_that_is_meant_is_asked_and_only_while_it_trains() -> N
     assert inbox.told_to_save(save()) == [], "nothing runs yet; the request comes again"
     inbox.started(TURN)
     assert inbox.told_to_save(save(epoch=2)) == []
-    assert inbox.told_to_save(save()) == [AskForCheckpoint(TURN)]
+    assert inbox.told_to_save(save()) == [AskForCheckpoint(TURN, 5.0)]
     inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
     assert inbox.told_to_save(save(asked_at=6.0)) == []
 
@@ -467,9 +468,20 @@ def test_a_trainer_is_asked_to_validate_once_and_that_is_said_until_it_is_heard(
         "nobody has heard of it: said again, not asked again"
     )
     assert inbox.told_to_validate(validation(asked_at=6.0)) == [AskForValidation(TURN, 6.0)]
+    assert told_at(inbox.told_to_validate(validation())) == [5.0], "late, after a newer one: not asked again"
     assert inbox.asked_to_validate(TURN, 5.0, heard=True) == [], "late, and of the one before"
     assert inbox.asked_to_validate(TURN, 6.0, heard=False) == []
     assert inbox.told_to_validate(validation(asked_at=6.0)) == [AskForValidation(TURN, 6.0)], "asked anew"
+
+
+def test_of_very_many_requests_the_last_are_remembered() -> None:
+    inbox = Inbox(persistent=True)
+    running(inbox)
+    for at in range(1000):
+        assert inbox.told_to_validate(validation(asked_at=at)) == [AskForValidation(TURN, at)]
+        inbox.asked_to_validate(TURN, at, heard=True)
+    assert len(inbox.held[TURN].validations_asked) == REMEMBERED_REQUESTS
+    assert told_at(inbox.told_to_validate(validation(asked_at=990))) == [990]
 
 
 def test_a_validation_of_what_is_not_trained_is_not_asked_for() -> None:

@@ -100,3 +100,15 @@ def test_the_checker_sees_a_promise_of_an_ended_term(bench: Bench) -> None:
     assert first.standing is not None
     with pytest.raises(Violation, match="T1"):
         first.standing.promise(None)
+
+
+def test_a_former_leader_that_starts_while_it_is_cut_off_blinds_nobody(bench: Bench) -> None:
+    former = bench.orchestrator.lead
+    former.cut_from_database(LEASE_S + 120.0)
+    bench.let(LEASE_S + 1.0)
+    leader = bench.orchestrator.lead
+    assert leader is not former
+    former.begin()
+    worker = bench.worker()
+    assert worker.id not in former.index.roster.workers
+    assert worker.id in leader.index.roster.workers, "it follows the rows as before"

@@ -16,17 +16,17 @@ FENCING = (
     # Fencing
     Mutant(
         "a-request-passed-on-twice",
-        "a trainer is asked to validate again whenever the request is repeated",
+        "a trainer is asked to validate again where an older request arrives after a newer one",
         "agent/inbox.py",
-        "        if holding.validation_asked_at != order.asked_at:",
-        "        if not holding.stopping:",
+        "    if asked_at in asked:\n        return False\n    while",
+        "    if asked_at in list(asked)[-1:]:\n        return False\n    while",
         ("tests/agent/test_inbox.py", *SIM),
     ),
     Mutant(
         "a-request-nobody-heard",
         "a validation counts as asked for, though the trainer could not be asked",
         "agent/inbox.py",
-        "        if not heard:\n            holding.validation_asked_at = None\n            return []\n",
+        "        if not heard:\n            del holding.validations_asked[asked_at]\n            return []\n",
         "",
         ("tests/agent/test_inbox.py", *SIM),
     ),

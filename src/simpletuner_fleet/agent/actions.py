@@ -33,6 +33,7 @@ class AskForCheckpoint(Struct, frozen=True):
     """Asks the trainer for a checkpoint. The trainer goes on training."""
 
     turn: Turn
+    asked_at: float
 
 
 class AskForValidation(Struct, frozen=True):

@@ -232,8 +232,8 @@ class Agent:
             case StopTrainer(turn, grace_s, why, save_s):
                 log.info("stopping job %s: %s%s", turn[0], why, ", a checkpoint first" if save_s else "")
                 self.attempts.stop(turn, grace_s, SHIM_OUTCOME[why], save_s)
-            case AskForCheckpoint(turn):
-                self._spawn(self._ask_for_checkpoint(turn))
+            case AskForCheckpoint(turn, asked_at):
+                self._spawn(self._ask_for_checkpoint(turn, asked_at))
             case AskForValidation(turn, asked_at):
                 self._spawn(self._ask_to_validate(turn, asked_at))
             case SendReport(turn, report, final):
@@ -244,11 +244,11 @@ class Agent:
             case Leave(reason):
                 self.depart(Departure(reason))
 
-    async def _ask_for_checkpoint(self, turn: Turn) -> None:
+    async def _ask_for_checkpoint(self, turn: Turn, asked_at: float) -> None:
         log.info("job %s: a checkpoint is asked for", turn[0])
         if not await self.attempts.ask_for_checkpoint(turn):
             log.warning("job %s: its trainer could not be asked for a checkpoint; tried again later", turn[0])
-            self.inbox.could_not_ask(turn)
+            self.inbox.could_not_ask(turn, asked_at)
 
     async def _ask_to_validate(self, turn: Turn, asked_at: float) -> None:
         log.info("job %s: a validation is asked for", turn[0])

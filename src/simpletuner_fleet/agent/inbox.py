@@ -40,6 +40,7 @@ from simpletuner_fleet.protocol.messages import (
 )
 
 REMEMBERED_TURNS = 256
+REMEMBERED_REQUESTS = 16
 
 
 class Phase(StrEnum):
@@ -60,12 +61,10 @@ class Holding(Struct):
     """Whether the stop under way waits for a checkpoint: only then can it be hurried."""
     step: int | None = None
     checkpoint_step: int | None = None
-    save_asked_at: float | None = None
-    """The request for a checkpoint that its trainer was told of last."""
-    validation_asked_at: float | None = None
-    """The request for a validation that its trainer is being told of, or was told of last."""
-    validation_passed_on: bool = False
-    """The trainer was asked; the orchestrator may not know it yet."""
+    saves_asked: dict[float, bool] = {}
+    """The last requests for a checkpoint, by when they were made: one that arrives late, after a newer one, is known."""
+    validations_asked: dict[float, bool] = {}
+    """The last requests for a validation, and whether the trainer was asked; the orchestrator may not know that yet."""
 
 
 class Inbox:
@@ -236,16 +235,15 @@ class Inbox:
         holding = self.held.get(turn)
         if holding is None or holding.phase is not Phase.RUNNING or holding.stopping:
             return []
-        if holding.save_asked_at == order.asked_at:
+        if not _is_new(holding.saves_asked, order.asked_at):
             return []
-        holding.save_asked_at = order.asked_at
-        return [AskForCheckpoint(turn)]
+        return [AskForCheckpoint(turn, order.asked_at)]
 
-    def could_not_ask(self, turn: Turn) -> None:
+    def could_not_ask(self, turn: Turn, asked_at: float) -> None:
         """Forgets the request, so that the trainer is asked anew when it comes again."""
         holding = self.held.get(turn)
         if holding:
-            holding.save_asked_at = None
+            holding.saves_asked.pop(asked_at, None)
 
     def told_to_validate(self, order: ValidateNow) -> list[Action]:
         """Asks the trainer to validate. If the same request comes again, it reports again that the trainer was asked.
@@ -256,20 +254,20 @@ class Inbox:
         holding = self.held.get(turn)
         if holding is None or holding.phase is not Phase.RUNNING or holding.stopping:
             return []
-        if holding.validation_asked_at != order.asked_at:
-            holding.validation_asked_at, holding.validation_passed_on = order.asked_at, False
+        if _is_new(holding.validations_asked, order.asked_at):
             return [AskForValidation(turn, order.asked_at)]
-        return [self._validation_report(turn, order.asked_at)] if holding.validation_passed_on else []
+        passed_on = holding.validations_asked[order.asked_at]
+        return [self._validation_report(turn, order.asked_at)] if passed_on else []
 
     def asked_to_validate(self, turn: Turn, asked_at: float, *, heard: bool) -> list[Action]:
         """Reports that the trainer was asked. If it could not be, it is asked anew when the request comes again."""
         holding = self.held.get(turn)
-        if holding is None or holding.validation_asked_at != asked_at:
+        if holding is None or holding.validations_asked.get(asked_at) is not False:
             return []
         if not heard:
-            holding.validation_asked_at = None
+            del holding.validations_asked[asked_at]
             return []
-        holding.validation_passed_on = True
+        holding.validations_asked[asked_at] = True
         return [self._validation_report(turn, asked_at)]
 
     def _validation_report(self, turn: Turn, asked_at: float) -> Action:
@@ -369,3 +367,13 @@ class Inbox:
         self._over[turn] = None
         if len(self._over) > REMEMBERED_TURNS:
             del self._over[next(iter(self._over))]
+
+
+def _is_new(asked: dict[float, bool], asked_at: float) -> bool:
+    """Notes the request. Returns whether it was not known: one may come again at any time, and after a newer one."""
+    if asked_at in asked:
+        return False
+    while len(asked) >= REMEMBERED_REQUESTS:
+        del asked[next(iter(asked))]
+    asked[asked_at] = False
+    return True

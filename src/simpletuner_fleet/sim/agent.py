@@ -291,8 +291,8 @@ class SimulatedAgent(AgentProcess):
                 self._start_soon(offer)
             case StopTrainer(turn, grace_s, why, save_s):
                 self._stop(turn, grace_s, SHIM_OUTCOME[why], save_s)
-            case AskForCheckpoint(turn):
-                self._ask_for_checkpoint(turn)
+            case AskForCheckpoint(turn, asked_at):
+                self._ask_for_checkpoint(turn, asked_at)
             case AskForValidation(turn, asked_at):
                 self._ask_to_validate(turn, asked_at)
             case SendReport(turn, report, final):
@@ -330,10 +330,10 @@ class SimulatedAgent(AgentProcess):
             return None
         return shim
 
-    def _ask_for_checkpoint(self, turn: Turn) -> None:
+    def _ask_for_checkpoint(self, turn: Turn, asked_at: float) -> None:
         shim = self._shim_to_ask(turn)
         if shim is None:
-            self.inbox.could_not_ask(turn)
+            self.inbox.could_not_ask(turn, asked_at)
         else:
             shim.save_soon()
 

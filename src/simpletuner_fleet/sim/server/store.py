@@ -187,7 +187,9 @@ class ProcessStore:
         self.commits = 0
 
     def observe(self, observer: RowObserver) -> None:
-        self.shared.observe(observer)
+        """Watches the rows, which all processes share here: one that cannot write takes them from none that can."""
+        if not self.is_cut and self._may_write:
+            self.shared.observe(observer)
 
     def find_trouble(self) -> str | None:
         return None
@@ -199,10 +201,15 @@ class ProcessStore:
     async def write(self, step: Callable[[Tx], T]) -> T:
         if self.is_cut:
             raise StoreUnavailable
-        if self.term is not None and (self.shared.lease is None or self.shared.lease.term != self.term):
+        if not self._may_write:
             raise NotLeader
         self.commits += 1
         return self.shared.write_now(step)
+
+    @property
+    def _may_write(self) -> bool:
+        lease = self.shared.lease
+        return self.term is None or (lease is not None and lease.term == self.term)
 
     async def read(self, look: Callable[[View], T]) -> T:
         if self.is_cut:
