@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle
-from simpletuner_fleet.core.errors import Invalid, NotFound, NotLeader
+from simpletuner_fleet.core.errors import Invalid, NotFound, NotLeader, UnreadableRow
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.publishing import (
@@ -32,6 +32,7 @@ from simpletuner_fleet.core.publishing import (
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.stored_secrets import secret_value, stored_secrets
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed
 from simpletuner_fleet.storage.publish.hub import HUB_URL, Hub
 from simpletuner_fleet.storage.publish.places import publish_to_place
@@ -68,8 +69,23 @@ def open_with_end(transaction: Transaction, job: Job) -> None:
     if job.state is not JobState.COMPLETED:
         return
     publish = wanted(transaction.tx.job_bundle(job.id))
-    if publish and transaction.tx.publication(job.id) is None:
+    if publish and not _is_there(transaction.tx, job.id):
         transaction.tx.put_publication(opened(job, publish, transaction.now))
+
+
+def _is_there(view: View, job_id: str) -> bool:
+    try:
+        return view.publication(job_id) is not None
+    except UnreadableRow:
+        return True  # nobody knows whether it was published already; somebody may ask for it again
+
+
+def readable_publication(view: View, job_id: str) -> Publication | None:
+    """Returns it; None also where its row cannot be read, which is named among such rows."""
+    try:
+        return view.publication(job_id)
+    except UnreadableRow:
+        return None
 
 
 def wanted(bundle: bytes | None) -> Publish | None:
@@ -86,7 +102,7 @@ async def ask(
 
     def step(transaction: Transaction) -> Publication:
         job = transaction.job(job_id)
-        before = transaction.tx.publication(job_id)
+        before = readable_publication(transaction.tx, job_id)
         asked = publish or (before.publish if before else None)
         if asked is None:
             raise Invalid("Say where to publish: the job itself names no destination.", path="$.to")

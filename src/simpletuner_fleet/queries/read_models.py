@@ -21,6 +21,7 @@ from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.engine.visibility import scope_of
+from simpletuner_fleet.orchestrator.publishing import readable_publication
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import Explainer
 
@@ -168,7 +169,7 @@ def _one_job(view: View, job_id: str, now: float, standing: FleetStanding) -> Se
     job = _job(view, job_id)
     return replace(
         with_reasons(view, [job], now, standing, ahead_of(view, [job]))[0],
-        publication=view.publication(job_id),
+        publication=readable_publication(view, job_id),
         cost=cost_of(view.attempts_of_job(job_id), now) if job.attempts else None,
     )
 

@@ -4,14 +4,14 @@ import sqlite3
 from pathlib import Path
 
 from simpletuner_fleet.ports import SetAsideRow
-from simpletuner_fleet.store.rows.documents import APPROVALS, ENDPOINTS, MACHINES, POOLS
+from simpletuner_fleet.store.rows.documents import APPROVALS, ENDPOINTS, MACHINES, POOLS, PUBLICATIONS
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS, JOBS
 from simpletuner_fleet.store.rows.workers import WORKERS
 
 TABLES = (("workers", WORKERS), ("jobs", JOBS), ("attempts", ATTEMPTS))
 DOCUMENTS = (
     *(("endpoints", "id", ENDPOINTS), ("pools", "name", POOLS), ("machines", "id", MACHINES)),
-    ("approvals", "job_id", APPROVALS),
+    *(("approvals", "job_id", APPROVALS), ("publications", "job_id", PUBLICATIONS)),
 )
 TABLE_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = ?"
 """Not every one is in a database of an older version."""

@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.core.jobs.job import Hold, JobState
 from simpletuner_fleet.core.people.approvals import Requirement, asked_for
+from simpletuner_fleet.core.publishing import Publish, opened
+from simpletuner_fleet.orchestrator.publishing import readable_publication
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store import open_store
 from simpletuner_fleet.store.integrity import unreadable_rows
-from simpletuner_fleet.store.rows.documents import APPROVALS, ENDPOINTS
+from simpletuner_fleet.store.rows.documents import APPROVALS, ENDPOINTS, PUBLICATIONS
 from tests.core.builders import a_job, a_worker
 from tests.core.notices.test_timing import endpoint
 
@@ -121,3 +123,33 @@ async def test_one_damaged_approval_keeps_no_other_from_being_decided(tmp_path: 
     finally:
         await store.close()
         APPROVALS.set_aside.clear()
+
+
+async def test_one_damaged_publication_keeps_no_other_from_being_published(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.db"
+    await a_database(file)
+    store = open_store(f"sqlite:///{file}")
+    try:
+        publish = Publish(to="folder://x")
+
+        def add_both(tx: Tx) -> None:
+            for seq, job_id in enumerate(("j_bad", "j_good"), start=101):
+                done = a_job(job_id, seq=seq, state=JobState.COMPLETED)
+                tx.add_job(done, b"{}")
+                tx.put_publication(opened(done, publish, 1.0))
+
+        await store.write(add_both)
+        with sqlite3.connect(file) as connection:
+            connection.execute("UPDATE publications SET document = '[[' WHERE job_id = 'j_bad'")
+        connection.close()
+        assert [(one.table, one.id) for one in unreadable_rows(file)] == [("publications", "j_bad")]
+        due = await store.read(lambda view: view.due_publications(9.0, 9))
+        assert [one.job_id for one in due] == ["j_good"]
+        reported = await store.read(lambda view: view.rows_set_aside())
+        assert ("publications", "j_bad") in [(one.table, one.id) for one in reported]
+        assert await store.read(lambda view: readable_publication(view, "j_bad")) is None
+        with pytest.raises(UnreadableRow):
+            await store.read(lambda view: view.publication("j_bad"))
+    finally:
+        await store.close()
+        PUBLICATIONS.set_aside.clear()

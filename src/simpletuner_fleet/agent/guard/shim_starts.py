@@ -35,6 +35,7 @@ KEPT_VARIABLES = (
 )
 """A shim gets no more of the worker's environment: a trainer may read what its parent was started with."""
 ZYGOTE_ANSWERS_WITHIN_S = 5.0
+ZYGOTE_ENDS_WITHIN_S = 5.0
 """The first answer comes once it has imported everything."""
 NEXT_ZYGOTE_AFTER_S = 60.0
 """Where one has ended without having forked anything, so would the next."""
@@ -166,7 +167,10 @@ class ShimStarter:
             self._next_zygote_at = time.monotonic() + NEXT_ZYGOTE_AFTER_S
         zygote.line.close()
         zygote.process.kill()
-        zygote.process.wait()
+        try:
+            zygote.process.wait(ZYGOTE_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:  # in a call that nothing ends, such as one to a dead file server
+            log.warning("the process that forks guardians does not end: it is left behind")
 
 
 def _with_line(start: Callable[[socket.socket], ShimChild]) -> tuple[ShimChild, socket.socket]:

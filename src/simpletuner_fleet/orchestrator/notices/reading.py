@@ -16,7 +16,7 @@ from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.engine.memory.owners import LOCAL, TOKEN, USER, holds_now, voter_now
 from simpletuner_fleet.languages import ENGLISH
 from simpletuner_fleet.orchestrator.notices.endpoints import address_seal, key_seal
-from simpletuner_fleet.orchestrator.organising.approval_links import link_path, waiting_approval
+from simpletuner_fleet.orchestrator.organising.approval_links import link_path, readable_waiting_approval
 from simpletuner_fleet.ports import Vault, View
 
 AT_A_TIME = 500
@@ -82,7 +82,7 @@ def readable_job(view: View, job_id: str) -> Job | None:
 
 def deciding(view: View, organisation: Organisation, job_id: str, owners: Collection[str]) -> frozenset[str]:
     """Returns those of `owners` who may decide on the job at this moment."""
-    waiting = waiting_approval(view, job_id)
+    waiting = readable_waiting_approval(view, job_id)
     if waiting is None:
         return frozenset()
     job, approval = waiting

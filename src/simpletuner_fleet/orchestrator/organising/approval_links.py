@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import ApprovalLinkOver
+from simpletuner_fleet.core.errors import ApprovalLinkOver, UnreadableRow
 from simpletuner_fleet.core.events import Actor, EventType
 from simpletuner_fleet.core.jobs.decision import job_event
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState
@@ -49,9 +49,17 @@ def waiting_approval(view: View, job_id: str) -> tuple[Job, Approval] | None:
     return job, view.approval(job_id) or asked_for(job, [BY_SETTING], (), job.created_at)
 
 
+def readable_waiting_approval(view: View, job_id: str) -> tuple[Job, Approval] | None:
+    """Returns them for whoever goes on with others where the rows of one cannot be read: then None."""
+    try:
+        return waiting_approval(view, job_id)
+    except UnreadableRow:
+        return None
+
+
 def link_path(view: View, vault: Vault, user_id: str, job_id: str, life_s: float, now: float) -> str:
     """Returns the path of a link for this approver; '' where there is no link to give."""
-    waiting = waiting_approval(view, job_id) if user_id.startswith(USER) else None
+    waiting = readable_waiting_approval(view, job_id) if user_id.startswith(USER) else None
     link = link_for(user_id, waiting[1], life_s, now) if waiting else None
     if link is None:
         return ""

@@ -11,6 +11,7 @@ from simpletuner_fleet.core.notices.endpoint import Endpoint
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.provisioning.machine import Machine
 from simpletuner_fleet.core.provisioning.pool import MachinePool
+from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.store.rows.codec import UNREADABLE, S, described
 
 log = logging.getLogger(__name__)
@@ -58,3 +59,4 @@ ENDPOINTS = DocumentRows(Endpoint, "endpoint")
 POOLS = DocumentRows(MachinePool, "pool")
 MACHINES = DocumentRows(Machine, "machine")
 APPROVALS = DocumentRows(Approval, "approval")
+PUBLICATIONS = DocumentRows(Publication, "publication")

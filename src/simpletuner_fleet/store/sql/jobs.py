@@ -11,7 +11,7 @@ from simpletuner_fleet.core.people.visibility import Visibility, VisibilityScope
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import JobFilter, SetAsideRow
 from simpletuner_fleet.store.rows.codec import UNREADABLE, strings
-from simpletuner_fleet.store.rows.documents import APPROVALS, ENDPOINTS, MACHINES, POOLS
+from simpletuner_fleet.store.rows.documents import APPROVALS, ENDPOINTS, MACHINES, POOLS, PUBLICATIONS
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
 from simpletuner_fleet.store.rows.jobs import RATES
@@ -252,6 +252,7 @@ class JobsView(FindingView):
             "pools": POOLS.set_aside,
             "machines": MACHINES.set_aside,
             "approvals": APPROVALS.set_aside,
+            "publications": PUBLICATIONS.set_aside,
         }
         return [
             SetAsideRow(table=table, id=row_id, why=why)

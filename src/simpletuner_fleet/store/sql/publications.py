@@ -3,12 +3,13 @@
 import msgspec
 
 from simpletuner_fleet.core.publishing import Publication
+from simpletuner_fleet.store.rows.documents import PUBLICATIONS
 from simpletuner_fleet.store.rows.text import storable_json
 from simpletuner_fleet.store.sql.database import Database
 
 _ONE = "SELECT document FROM publications WHERE job_id = :job_id"
 _DUE = (
-    "SELECT document FROM publications WHERE state = 'due' AND not_before <= :now "
+    "SELECT job_id, document FROM publications WHERE state = 'due' AND not_before <= :now "
     "ORDER BY not_before, job_id LIMIT :limit"
 )
 _PUT = (
@@ -23,10 +24,10 @@ class PublicationsView:
 
     def publication(self, job_id: str) -> Publication | None:
         row = self._db.row(_ONE, {"job_id": job_id})
-        return None if row is None else _read(row[0])
+        return None if row is None else PUBLICATIONS.row(job_id, row[0])
 
     def due_publications(self, now: float, limit: int) -> list[Publication]:
-        return [_read(row[0]) for row in self._db.rows(_DUE, {"now": float(now), "limit": limit})]
+        return PUBLICATIONS.rows(self._db.rows(_DUE, {"now": float(now), "limit": limit}))
 
 
 class PublicationsTx(PublicationsView):
@@ -41,7 +42,3 @@ class PublicationsTx(PublicationsView):
                 "document": document,
             },
         )
-
-
-def _read(document: str) -> Publication:
-    return msgspec.json.decode(document, type=Publication)

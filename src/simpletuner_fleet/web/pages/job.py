@@ -24,6 +24,7 @@ from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, current
 from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, problem_detail
 from simpletuner_fleet.languages.names import event_name, failure_name, target_name
+from simpletuner_fleet.orchestrator.publishing import readable_publication
 from simpletuner_fleet.ports import JobNote, View
 from simpletuner_fleet.queries import read_models
 from simpletuner_fleet.queries.outlook import outlook
@@ -71,7 +72,7 @@ async def overview(call: Call[None]) -> Reply:
     attempts = await read_models.attempts_of(deps.fleet, job_id)
     manifests = await artifacts.manifests_of(deps.fleet, job_id)
     notes, publication, prompts = await deps.fleet.read(
-        lambda view: (view.notes_of_job(job_id), view.publication(job_id), _prompts(view, job_id))
+        lambda view: (view.notes_of_job(job_id), readable_publication(view, job_id), _prompts(view, job_id))
     )
     with spoken(call):
         words = current()
