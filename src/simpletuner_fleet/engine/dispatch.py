@@ -9,13 +9,20 @@ from simpletuner_fleet.core.placement.place import (
     Placement,
     place_first_of_class,
     place_in_order,
+    place_next,
     place_on_worker,
     reserved_in_vain,
 )
 from simpletuner_fleet.core.training.checkpoint import ResumePoint, beyond_reach, newest_checkpoint
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.orders import offer_message
-from simpletuner_fleet.engine.transaction import ClassHasJob, EveryClassMayGo, Transaction, WorkerMayTake
+from simpletuner_fleet.engine.transaction import (
+    ClassHasJob,
+    EveryClassMayGo,
+    LimitsMayLetGo,
+    Transaction,
+    WorkerMayTake,
+)
 
 
 def unreachable_checkpoints(transaction: Transaction, job: Job) -> frozenset[str]:
@@ -49,6 +56,8 @@ def place_waiting_jobs(transaction: Transaction) -> None:
                     transaction.index.roster, transaction.job, transaction.limits
                 ):
                     _offer(transaction, placement)
+            case LimitsMayLetGo():
+                _place_next_ones(transaction)
         if not causes and transaction.index.roster.reservations.by_worker:
             _open_what_is_kept_in_vain(transaction)
 
@@ -64,6 +73,12 @@ def _open_what_is_kept_in_vain(transaction: Transaction) -> None:
 def _place_class(transaction: Transaction, class_id: str) -> None:
     roster, limits = transaction.index.roster, transaction.limits
     while placement := place_first_of_class(roster, class_id, transaction.job, limits):
+        _offer(transaction, placement)
+
+
+def _place_next_ones(transaction: Transaction) -> None:
+    roster, limits = transaction.index.roster, transaction.limits
+    while placement := place_next(roster, transaction.job, limits):
         _offer(transaction, placement)
 
 

@@ -19,7 +19,7 @@ from simpletuner_fleet.core.money.costs import repriced
 from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.approvals import ApprovalState, decided, waits_for_approval
 from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
-from simpletuner_fleet.core.policy import NO_LIMITS, Limits, Policy
+from simpletuner_fleet.core.policy import Limits, Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerStatus
 from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.memory.organisation import Organisation
@@ -83,7 +83,11 @@ class EveryClassMayGo(Struct, frozen=True):
     """
 
 
-Cause = ClassHasJob | WorkerMayTake | EveryClassMayGo
+class LimitsMayLetGo(Struct, frozen=True):
+    """Asks to place jobs that a limit or a quota has kept waiting, since an attempt that counted has ended."""
+
+
+Cause = ClassHasJob | WorkerMayTake | EveryClassMayGo | LimitsMayLetGo
 
 
 class Transaction:
@@ -104,7 +108,8 @@ class Transaction:
         self.vault = vault
         self.effects = Effects()
         self.causes: deque[Cause] = deque()
-        self._every_class_is_due = False
+        self._due_once: set[Cause] = set()
+        """Causes for which everybody who waits is gone through, of those that are not followed yet."""
         self._jobs: dict[str, Job] = {}
         self._attempts: dict[str, Attempt] = {}
         self._workers: dict[str, Worker] = {}
@@ -280,16 +285,19 @@ class Transaction:
         self.effects.organisation = self.index.user_changed(self.tx, self.now, user)
 
     def consider_every_class(self) -> None:
+        self._consider_once(EveryClassMayGo())
+
+    def _consider_once(self, cause: Cause) -> None:
         if (
-            not self._every_class_is_due
+            cause not in self._due_once
         ):  # nothing is placed before the causes are followed: once sees everything
-            self._every_class_is_due = True
-            self.causes.append(EveryClassMayGo())
+            self._due_once.add(cause)
+            self.causes.append(cause)
 
     def next_cause(self) -> Cause:
         cause = self.causes.popleft()
-        if isinstance(cause, EveryClassMayGo):
-            self._every_class_is_due = False
+        if self._due_once:
+            self._due_once.discard(cause)
         return cause
 
     def finish(self) -> None:
@@ -387,9 +395,8 @@ class Transaction:
             self.wake(attempt.worker_id)
         for worker_id in roster.offering(attempt.worker_id, attempt.gpus):
             self._offer_to(worker_id)
-        limits = self.limits
-        if roster.book is not None or limits != NO_LIMITS:
-            self.consider_every_class()
+        if roster.start_limits(self.limits) is not None:
+            self._consider_once(LimitsMayLetGo())
 
     def _withdraw_approval(self, before: Job) -> None:
         """Withdraws the approval that a job was waiting for when it ended: nobody has to decide any more."""

@@ -38,7 +38,7 @@ class Fleet(Struct):
         self.made += 1
         requires = Requirements(owner=owner, team=team)
         job = a_job(f"j_{self.made}", requires=requires, created_at=now, priority=priority)
-        job = replace(job, seq=self.made, team=team)
+        job = replace(job, seq=self.made, owner=owner, team=team)
         self.jobs[job.id] = job
         self.roster.see_job(None, job)
 

@@ -150,7 +150,9 @@ class QuotaBook:
         """Of people and teams, by id."""
         self.usage = usage
         self.now = 0.0
-        """When the running step began; whoever begins one sets it."""
+        """When the running step began (`advance`)."""
+        self.turned_back = 0
+        """How often the clock was set back: what was used up may be there again."""
         self.roles = roles
         """Of every user, by id."""
         self._named: dict[tuple[QuotaScope, str], list[Quota]] = {}
@@ -158,6 +160,12 @@ class QuotaBook:
             self._named.setdefault((quota.scope, quota.subject), []).append(quota)
         self.counts_starts = any(map(_of_starts, self.quotas))
         self.counts_storage = any(quota.kind is QuotaKind.STORED_BYTES for quota in self.quotas)
+
+    def advance(self, now: float) -> None:
+        """Notes when a step begins."""
+        if now < self.now:
+            self.turned_back += 1
+        self.now = now
 
     def concerning(self, owner: str, team_id: str) -> Iterable[tuple[Quota, str]]:
         """Returns each quota that such a job is counted in, with the account it is counted by."""
@@ -180,6 +188,34 @@ class QuotaBook:
                 if standing.used + _needs(quota, job) > quota.ceiling:
                     return standing
         return None
+
+    def keeps_everybody_waiting(self, gpus: int) -> bool:
+        """Tells whether every job that asks for so many GPUs, or more, has to wait for a quota of all."""
+        return self._keeps_all_waiting((QuotaScope.ALL, ""), EVERYBODY, gpus)
+
+    def keeps_team_waiting(self, team_id: str, gpus: int) -> bool:
+        return bool(team_id) and self._keeps_all_waiting((QuotaScope.TEAM, team_id), team(team_id), gpus)
+
+    def keeps_person_waiting(self, owner: str, gpus: int) -> bool:
+        """Tells the same of a person's own quotas and those of their role."""
+        role, account = self.roles.get(owner, ""), person(owner)
+        return (
+            self._keeps_all_waiting((QuotaScope.PERSON, owner), account, gpus)
+            or self._keeps_all_waiting((QuotaScope.EACH, ""), account, gpus)
+            or (bool(role) and self._keeps_all_waiting((QuotaScope.ROLE, role), account, gpus))
+        )
+
+    def _keeps_all_waiting(self, key: tuple[QuotaScope, str], account: str, gpus: int) -> bool:
+        """Tells whether a quota keeps all such jobs waiting, however often they were tried.
+
+        A quota of starts is not asked: jobs that have started once pass it, and it frees itself as time passes.
+        """
+        return any(
+            quota.action is QuotaAction.WAIT
+            and not _of_starts(quota)
+            and self.standing(quota, account, self.now).used + _needs_with(quota, gpus) > quota.ceiling
+            for quota in self._named.get(key, ())
+        )
 
     def passed_by(self, job: Job, actions: Collection[QuotaAction]) -> list[QuotaStanding]:
         """Returns the quotas that this job, once admitted, would be above; those that wait before it count as well."""
@@ -282,18 +318,24 @@ def _room_at(moments: Sequence[float], ceiling: float) -> float | None:
 
 
 def _needs(quota: Quota, job: Job) -> float:
-    """Returns what one more such job takes of it. Hours and money are not known before: any that are left suffice."""
+    """Returns what one more such job takes of it."""
+    return 0 if _of_starts(quota) and job.attempts else _needs_with(quota, job.requires.gpus)
+
+
+def _needs_with(quota: Quota, gpus: int) -> float:
+    """Returns what one more job with these GPUs takes of it.
+
+    Hours and money are not known before: any that are left suffice.
+    """
     match quota.kind:
         case QuotaKind.GPUS:
-            return job.requires.gpus
-        case QuotaKind.JOBS_PER_HOUR if _of_starts(quota) and job.attempts:
-            return 0
+            return gpus
         case QuotaKind.RUNNING_JOBS | QuotaKind.JOBS_PER_HOUR:
             return 1
         case QuotaKind.MONEY_DAY | QuotaKind.MONEY_MONTH:
-            return 1 if job.requires.gpus else 0
+            return 1 if gpus else 0
         case _:
-            return 1e-9 if job.requires.gpus else 0.0
+            return 1e-9 if gpus else 0.0
 
 
 def quota_params(book: QuotaBook, standing: QuotaStanding) -> dict[str, Any]:

@@ -7,7 +7,7 @@ of that.
 
 from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heapreplace
-from itertools import islice
+from itertools import chain, islice
 
 from msgspec import Struct
 
@@ -107,8 +107,12 @@ def place_in_order(roster: Roster, job_of: JobOf, limits: Limits) -> Iterator[Pl
     Each must be offered before the next is asked for: that moves its class back in the line. Nobody moves ahead by what
     others are given, so a class that no longer stands where it stood belongs further back.
     """
-    line = roster.lines.line_of(roster.lines.classes_with_jobs())
-    while line:
+    if place_next(roster, job_of, limits) is None:  # much cheaper, where limits keep many waiting
+        return
+    kept = roster.start_limits(limits)
+    open_to = [one.classes for one in roster.with_room() if not (kept and kept.keep_team(one.requires))]
+    line = roster.lines.line_of(chain.from_iterable(open_to))
+    while line and not _nobody_may_start(roster, limits):
         *_, class_id = line[0]
         present = roster.lines.precedence(class_id)
         if present is not None and present != line[0]:
@@ -117,6 +121,29 @@ def place_in_order(roster: Roster, job_of: JobOf, limits: Limits) -> Iterator[Pl
             yield placement
         else:
             heappop(line)
+
+
+def place_next(roster: Roster, job_of: JobOf, limits: Limits) -> Placement | None:
+    """Returns where the first job of all goes for which there is room; None where there is room for nobody.
+
+    It asks nobody whom a limit or a quota keeps waiting, so it costs the same however many they are.
+    """
+    kept = roster.start_limits(limits)
+    if kept and kept.keep_everybody():
+        return None
+    line = roster.lines.by_precedence(roster.with_room(), kept)
+    try:
+        for class_id in line:
+            if placement := place_first_of_class(roster, class_id, job_of, limits):
+                return placement
+    finally:
+        line.close()
+    return None
+
+
+def _nobody_may_start(roster: Roster, limits: Limits) -> bool:
+    kept = roster.start_limits(limits)
+    return kept is not None and kept.keep_everybody()
 
 
 def place_on_worker(
@@ -129,8 +156,11 @@ def place_on_worker(
     """
     if not roster.is_open(worker_id):
         return
+    kept = roster.start_limits(limits)
+    if kept and kept.keep_everybody():
+        return
     placement: Placement | None = None
-    line = roster.by_precedence(worker_id)
+    line = roster.by_precedence(worker_id, kept)
     try:
         for class_id in line:
             head = roster.lines.head(class_id)

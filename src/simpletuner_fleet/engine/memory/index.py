@@ -149,6 +149,7 @@ class FleetIndex:
         self.organisation = self.organisation_in(view, now).with_user(user)
         if self.roster.book is not None:
             self.roster.book.roles, self.roster.book.names = self.organisation.roles, self.organisation.names
+            self.roster.lines.freed_owners.add(user.id)
         return self.organisation
 
     def begin_step(self, view: View, now: float) -> None:
@@ -164,7 +165,7 @@ class FleetIndex:
         if roster.lines.shares is not None:
             roster.lines.shares.advance(now)
         if roster.book is not None:
-            roster.book.now = now
+            roster.book.advance(now)
             if roster.book.frees_a_start(now):
                 self.unplaced = True
             roster.book.forget_old_starts(now)

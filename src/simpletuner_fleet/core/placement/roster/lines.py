@@ -1,6 +1,7 @@
 """Keeps the queues in which jobs wait, one for each class, and the order among the classes."""
 
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from math import inf
@@ -11,9 +12,12 @@ from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements
 from simpletuner_fleet.core.placement.ordering import Place, place_of
 from simpletuner_fleet.core.placement.roster.alike import SLACK_IN_LINE, Alike, Room, Standing
 from simpletuner_fleet.core.placement.roster.ranks import Ranks
-from simpletuner_fleet.core.placement.shares import NO_SHARE, Account, ShareKey, Shares
+from simpletuner_fleet.core.placement.roster.start_limits import OwnerRules, StartLimits
+from simpletuner_fleet.core.placement.shares import NO_SHARE, ShareKey, Shares
 
 MAX_IDLE_CLASSES = 1024
+KEPT = inf
+"""Stands for what an owner has used whose jobs may not start for now."""
 LineEntry = tuple[float, int, str]
 """The place and the job: what a line is ordered by."""
 Precedence = tuple[ShareKey, Place, str]
@@ -62,10 +66,14 @@ class Lines:
         """People whom some worker names, or has named: their classes are alike with nobody else's."""
         self._idle: dict[str, None] = {}
         """Classes in which nobody waits; the one that was asked for longest ago comes first."""
-        self._classes_of: dict[Account, dict[str, None]] = {}
-        """By team and owner."""
+        self._classes_of: dict[str, dict[str, dict[str, None]]] = {}
+        """By owner and team."""
         self._noted_by: tuple[Shares | None, int] = (None, 0)
         """By which shares, and in which round of theirs, the lines of all who are alike were noted."""
+        self._kept_by: OwnerRules | None = None
+        """By which rules owners were found to be kept waiting."""
+        self.freed_owners: set[str] = set()
+        """Whom those rules may keep waiting no longer; they are noted again before anybody asks who is next."""
         self.entries: dict[str, LineEntry] = {}
         """Of each job that waits, the very entry by which it stands in its line; equal ones elsewhere are left over."""
         self._ranks = Ranks()
@@ -81,7 +89,7 @@ class Lines:
             alike = self._alike_of(requires)
             alike.classes.add(class_id)
             waiting = self.classes[class_id] = Waiting(requires, alike)
-            self._classes_of.setdefault((requires.team, requires.owner), {})[class_id] = None
+            self._classes_of.setdefault(requires.owner, {}).setdefault(requires.team, {})[class_id] = None
         if not waiting.count:
             self._idle.pop(class_id, None)
             self._idle[class_id] = None
@@ -180,16 +188,20 @@ class Lines:
         heapify(line)
         return line
 
-    def by_precedence(self, fits: Iterable[Alike]) -> Generator[str]:
-        """Yields the classes with jobs among these, in the order of their precedence.
+    def by_precedence(self, fits: Iterable[Alike], kept: StartLimits | None = None) -> Generator[str]:
+        """Yields the classes with jobs among these, in the order of their precedence, but for those that are `kept`.
 
         Nobody may join or leave a line, and no attempt begin or end, before it is closed.
         """
-        self._note_who_moved()
+        self._note_who_moved(kept.owner_rules if kept else None)
+        standing_of = partial(self._standing_unless, kept) if kept else self._standing
         heads = [
             (self._before_others(first), alike)
             for alike in fits
-            if alike.line and (first := alike.first(self._standing))
+            if alike.line
+            and not (kept and kept.keep_team(alike.requires))
+            and (first := alike.first(standing_of))
+            and first[0] != KEPT
         ]
         heapify(heads)
         taken: list[tuple[Alike, Standing]] = []
@@ -198,8 +210,8 @@ class Lines:
                 precedence, alike = heads[0]
                 yield precedence[2]
                 taken.append((alike, alike.take()))
-                following = alike.first(self._standing)
-                if following:
+                following = alike.first(standing_of)
+                if following and following[0] != KEPT:
                     heapreplace(heads, (self._before_others(following), alike))
                 else:
                     heappop(heads)
@@ -216,25 +228,36 @@ class Lines:
         used = self.shares.used_by(requires.team, requires.owner) if self.shares else 0.0
         return used, self.entries[job_id][:2], class_id
 
+    def _standing_unless(self, kept: StartLimits, class_id: str) -> Standing | None:
+        """Returns the same; a class whose owner is kept waiting stands behind all that are not."""
+        standing = self._standing(class_id)
+        if standing and kept.keep_owner(self.classes[class_id].requires):
+            return KEPT, *standing[1:]
+        return standing
+
     def _before_others(self, standing: Standing) -> Precedence:
         used, place, class_id = standing
         team = self.classes[class_id].requires.team
         return ((self.shares.for_weight(team), used) if self.shares else NO_SHARE), place, class_id
 
-    def _note_who_moved(self) -> None:
-        """Notes whom an attempt that began or ended may have moved ahead, or everybody if use was recounted."""
+    def _note_who_moved(self, owner_rules: OwnerRules | None) -> None:
+        """Notes whom an attempt that began or ended may have moved ahead, or everybody if the rules are others."""
         shares = self.shares
         counted_by = (shares, shares.round if shares else 0)
-        if counted_by != self._noted_by:
-            self._noted_by = counted_by
+        if counted_by != self._noted_by or owner_rules != self._kept_by:
+            self._noted_by, self._kept_by = counted_by, owner_rules
             for alike in self.alike.values():
                 alike.forget()
             self._note(self.classes_with_jobs())
-        elif shares:
-            for account in shares.moved:
-                self._note(self._classes_of.get(account, ()))
+        else:
+            for team, owner in shares.moved if shares else ():
+                self._note(self._classes_of.get(owner, {}).get(team, ()))
+            for owner in self.freed_owners if owner_rules else ():
+                for class_ids in self._classes_of.get(owner, {}).values():
+                    self._note(class_ids)
         if shares:
             shares.moved.clear()
+        self.freed_owners.clear()
 
     def _note(self, class_ids: Iterable[str]) -> None:
         for class_id in class_ids:
@@ -247,8 +270,8 @@ class Lines:
         if not new:
             return
         self._distinguished |= new
-        moving = [class_ids for (_, owner), class_ids in self._classes_of.items() if owner in new]
-        for class_id in [class_id for class_ids in moving for class_id in class_ids]:
+        theirs = [class_ids for owner in new for class_ids in self._classes_of.get(owner, {}).values()]
+        for class_id in [class_id for class_ids in theirs for class_id in class_ids]:
             waiting = self.classes[class_id]
             self._leave_alike(class_id, waiting.alike)
             waiting.alike = self._alike_of(waiting.requires)
@@ -277,10 +300,13 @@ class Lines:
 
     def _forget_class(self, class_id: str) -> None:
         gone = self.classes.pop(class_id)
-        account = (gone.requires.team, gone.requires.owner)
-        del self._classes_of[account][class_id]
-        if not self._classes_of[account]:
-            del self._classes_of[account]
+        team, owner = gone.requires.team, gone.requires.owner
+        of_owner = self._classes_of[owner]
+        del of_owner[team][class_id]
+        if not of_owner[team]:
+            del of_owner[team]
+        if not of_owner:
+            del self._classes_of[owner]
         self._leave_alike(class_id, gone.alike)
 
     def _leave_alike(self, class_id: str, alike: Alike) -> None:

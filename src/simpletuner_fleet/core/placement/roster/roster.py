@@ -25,8 +25,10 @@ from simpletuner_fleet.core.placement.roster.gpu_holders import GpuHolders
 from simpletuner_fleet.core.placement.roster.known_surveys import KnownSurveys
 from simpletuner_fleet.core.placement.roster.lines import Lines, Waiting, waits
 from simpletuner_fleet.core.placement.roster.reservations import Reservations
+from simpletuner_fleet.core.placement.roster.start_limits import StartLimits
 from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.placement.unreadable import ALL_READABLE, UnreadableSettings
+from simpletuner_fleet.core.policy import NO_LIMITS, Limits
 from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType
 
@@ -190,6 +192,8 @@ class Roster:
         _add(self.running_by_owner, owner, step)
         if team:
             _add(self.running_by_team, team, step)
+        if not is_live:
+            self.lines.freed_owners.add(owner)
         _add(self._attempts_of, attempt.worker_id, step)
         if is_live:
             self._attempts[attempt.job_id] = attempt
@@ -268,9 +272,31 @@ class Roster:
         fitting = chain.from_iterable(one.classes for one in self._fits.get(worker_id, {}).values())
         return [class_id for class_id in fitting if self.lines.classes[class_id].count]
 
-    def by_precedence(self, worker_id: str) -> Generator[str]:
+    def by_precedence(self, worker_id: str, kept: StartLimits | None = None) -> Generator[str]:
         """Yields the classes with jobs that this worker fits, by precedence (`Lines.by_precedence`)."""
-        return self.lines.by_precedence(self._fits.get(worker_id, {}).values())
+        return self.lines.by_precedence(self._fits.get(worker_id, {}).values(), kept)
+
+    def with_room(self) -> list[Alike]:
+        """Returns those who wait and for whom some worker has room now."""
+        rooms = self._room_for
+        return [
+            alike
+            for alike in self.lines.alike.values()
+            if alike.line and any(rooms(alike, worker_id) is not NO_ROOM for worker_id in alike.open)
+        ]
+
+    def start_limits(self, limits: Limits) -> StartLimits | None:
+        """Returns what may keep jobs from starting; None where nothing does."""
+        if limits == NO_LIMITS and self.book is None and self.unreadable is ALL_READABLE:
+            return None
+        return StartLimits(
+            limits=limits,
+            book=self.book,
+            unreadable=self.unreadable,
+            running=self.running,
+            by_owner=self.running_by_owner,
+            by_team=self.running_by_team,
+        )
 
     def is_open(self, worker_id: str) -> bool:
         return worker_id in self._open
@@ -307,13 +333,15 @@ class Roster:
 
         They differ by their owners at most, who make no difference to it. `_place_worker` drops it.
         """
-        rooms = waiting.alike.open
-        room = rooms[worker_id]
+        return self._room_for(waiting.alike, worker_id)
+
+    def _room_for(self, alike: Alike, worker_id: str) -> Room:
+        room = alike.open[worker_id]
         if room is None:
-            worker, held, requires = self.workers[worker_id], self._occupancy[worker_id], waiting.requires
+            worker, held, requires = self.workers[worker_id], self._occupancy[worker_id], alike.requires
             gpus = allocate(worker, held, requires, self.allowlists.get(requires.team))
             room = NO_ROOM if gpus is None else Room(gpus, preference(worker, held, requires))
-            rooms[worker_id] = room
+            alike.open[worker_id] = room
         return room
 
     def _candidates(self, waiting: Waiting) -> Iterator[str]:
