@@ -112,6 +112,58 @@ async def test_an_end_is_taken_though_another_job_that_its_dependent_needs_canno
     assert await counts(fleet) == {"blocked": 1, "completed": 2}
 
 
+def vanishes(tmp_path: Path, job_id: str) -> None:
+    """Deletes a job's row as any program but ours would, which knows nothing of who waits for it."""
+    with sqlite3.connect(tmp_path / "fleet.db") as connection:
+        assert connection.execute("DELETE FROM jobs WHERE id = ?", (job_id,)).rowcount == 1
+    connection.close()
+
+
+async def test_an_end_is_taken_though_another_job_that_its_dependent_needs_is_not_there_any_more(
+    tmp_path: Path, store: SqliteStore
+) -> None:
+    """A worker would be told for ever that there is no such job as it has never heard of."""
+    fleet = fleet_over(store)
+    completed = a_job("j_2", seq=2, state=JobState.COMPLETED)
+    await submit(fleet, RUNNING, completed, waiting(3, "j_2", "j_1"), waiting(4, "j_1"))
+    vanishes(tmp_path, "j_2")
+    await end(fleet, "j_1", JobState.COMPLETED)
+    await tell_all(fleet)
+    assert await counts(fleet) == {"blocked": 1, "completed": 2, "queued": 1}, "the tally counts who vanished"
+
+
+async def test_who_waits_for_a_job_that_is_not_there_any_more_keeps_no_other_from_being_told(
+    tmp_path: Path, store: SqliteStore
+) -> None:
+    fleet = fleet_over(store, told_at_once=1)
+    gone = a_job("j_2", seq=2, state=JobState.COMPLETED)
+    others = [waiting(seq, "j_1") for seq in range(5, 9)]
+    await submit(fleet, RUNNING, gone, waiting(3, "j_2"), waiting(4, "j_2", "j_1"), *others)
+    vanishes(tmp_path, "j_2")
+    await end(fleet, "j_1", JobState.COMPLETED)
+    await store.close()
+    again = SqliteStore(tmp_path / "fleet.db")
+    try:
+        fleet = fleet_over(again, told_at_once=1)
+        await tell_all(fleet)
+        told = [(await one(fleet, f"j_{seq}")).state for seq in range(3, 9)]
+        assert told == ["blocked", "blocked", "queued", "queued", "queued", "queued"]
+    finally:
+        await again.close()
+
+
+async def test_a_job_can_be_approved_though_another_that_it_needs_is_not_there_any_more(
+    tmp_path: Path, store: SqliteStore
+) -> None:
+    fleet = fleet_over(store)
+    gone = a_job("j_2", seq=2, state=JobState.COMPLETED)
+    await submit(fleet, gone, waiting(3, "j_2", hold=Hold.APPROVAL))
+    vanishes(tmp_path, "j_2")
+    voter = Voter(ids=frozenset({"u_ann"}), name="ann", above=True)
+    approved = await approvals.approve(fleet, "j_3", voter, ADMIN)
+    assert (approved.state, approved.hold) == (JobState.BLOCKED, Hold.DEPENDENCY)
+
+
 @pytest.mark.parametrize(
     ("state", "after"), [(JobState.COMPLETED, JobState.QUEUED), (JobState.FAILED, JobState.FAILED)]
 )

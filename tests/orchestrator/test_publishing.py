@@ -1,6 +1,7 @@
 """Publishing: opened with the job's end, tried until it is there, given up aloud, and never the job's own trouble."""
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,12 +23,13 @@ from simpletuner_fleet.orchestrator.publishing import (
 )
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.storage import Storage
-from simpletuner_fleet.store import MemoryStore
+from simpletuner_fleet.store import MemoryStore, SqliteStore
 from simpletuner_fleet.store.sealing import SealedVault
 from tests.delivery.receivers import until
 from tests.http.api_kit import Running, orchestrator
 from tests.http.upload_kit import Uploader, uploading
 from tests.hub_server import TOKEN, HubServer
+from tests.ready_databases import lay_sqlite
 from tests.s3_server import KEY, SECRET
 
 T = TypeVar("T")
@@ -412,3 +414,32 @@ async def test_what_one_lane_has_just_published_another_does_not_publish_again()
         store.arrives.set()
         await asyncio.gather(first, second)
         assert len(begun) == 1
+
+
+async def test_what_a_job_made_that_is_not_there_any_more_is_published_once_and_holds_up_no_other(
+    tmp_path: Path,
+) -> None:
+    """Its end could not be noted: it was published again at every look, and ended the lane each time."""
+    store, begun = SqliteStore(lay_sqlite(tmp_path / "fleet.db")), list[str]()
+
+    async def bring(publication: Publication) -> str:
+        begun.append(publication.job_id)
+        return "file:///there"
+
+    try:
+        async with orchestrator(store) as running:
+            agent = await running.worker()
+            made = []
+            for to in ("folder://of-one", "folder://of-another"):
+                job = await running.submit(config={**COMMAND, "publish": {"to": to}})
+                await agent.report(await agent.take(), "completed", exit_code=0)
+                running.clock.at += 1.0
+                made.append(job["job_id"])
+            with sqlite3.connect(tmp_path / "fleet.db") as connection:
+                assert connection.execute("DELETE FROM jobs WHERE id = ?", made[:1]).rowcount == 1
+            connection.close()
+            assert await try_all_due(running.fleet, bring) == 2
+            assert begun == made
+            assert await try_all_due(running.fleet, bring) == 0
+    finally:
+        await store.close()

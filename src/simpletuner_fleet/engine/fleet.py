@@ -254,9 +254,10 @@ class Fleet:
         def step(transaction: Transaction) -> None:
             for job in late:
                 for last in transaction.tx.attempts_of_job(job.id)[-1:]:
-                    current = transaction.job(job.id)
-                    capped = lifecycle.backoff_capped(current, last, transaction.policy, transaction.now)
-                    transaction.apply(capped)
+                    current = transaction.known_job(job.id)
+                    if current is not None:
+                        policy, now = transaction.policy, transaction.now
+                        transaction.apply(lifecycle.backoff_capped(current, last, policy, now))
 
         if late:
             await self.act(step)

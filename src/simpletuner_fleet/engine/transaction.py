@@ -140,6 +140,13 @@ class Transaction:
         self._jobs[job_id] = job
         return job
 
+    def known_job(self, job_id: str) -> Job | None:
+        """Returns the job; None where it is not there any more, or cannot be read: nobody can say what becomes of it."""
+        try:
+            return self.job(job_id)
+        except (NotFound, UnreadableRow):
+            return None
+
     def attempt(self, attempt_id: str) -> Attempt:
         attempt = self._attempts.get(attempt_id) or self.tx.attempt(attempt_id)
         if attempt is None:
@@ -432,7 +439,7 @@ class Transaction:
         if told_up_to is None:
             return
         waiting = self.tx.dependents_of(job_id, told_up_to, max(1, self._may_tell))
-        ended = self._known_job(job_id) if waiting else None
+        ended = self._looked_up(job_id) if waiting else None
         if ended is None:  # or nobody can say how it ended: then nobody can say what follows
             self.tx.note_told(job_id, None)
             return
@@ -453,15 +460,13 @@ class Transaction:
                 yield self.job(job_id)
             else:
                 over.append(job_id)
-        yield from map(self._known_job, over)
+        yield from map(self._looked_up, over)
 
-    def _known_job(self, job_id: str) -> Job | None:
+    def _looked_up(self, job_id: str) -> Job | None:
+        """Returns how a job ended, if anybody can say so; the end that is told here is one all the same."""
         if job_id not in self._jobs:
             self._may_tell -= 1  # a look-up takes as long as one that is told
-        try:
-            return self.job(job_id)
-        except UnreadableRow:
-            return None  # nobody can say how it ended; the end that is told here is one all the same
+        return self.known_job(job_id)
 
     def _offer_to(self, worker_id: str) -> None:
         if self.index.roster.is_open(worker_id):

@@ -252,8 +252,9 @@ async def _record(
         }
         if after.state in kinds:
             transaction.record(_event(kinds[after.state], after, ORCHESTRATOR))
-        job = transaction.job(tried.job_id)
-        transaction.publish_job(job, publication=after.state)
+        job = transaction.known_job(tried.job_id)
+        if job is not None:  # nobody watches one that is not there any more
+            transaction.publish_job(job, publication=after.state)
 
     await fleet.act(step)
 

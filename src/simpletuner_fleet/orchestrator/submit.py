@@ -464,7 +464,8 @@ def cancel_in(
 ) -> Job:
     job = transaction.job(job_id)
     attempt = transaction.current_attempt(job)
-    explicit = attempt is None or not transaction.worker(attempt.worker_id).legacy
+    worker = transaction.tx.worker(attempt.worker_id) if attempt is not None else None
+    explicit = worker is None or not worker.legacy
     stop_request = Stopping(
         reason=EndReason.CANCELLED,
         asked_at=transaction.now,

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import UnreadableRow
+from simpletuner_fleet.core.errors import NotFound, UnreadableRow
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import AttemptState, Job, is_finishing
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, is_finishing
 from simpletuner_fleet.core.jobs.requests import stopping
 from simpletuner_fleet.core.workers import liveness
 from simpletuner_fleet.core.workers.start_trouble import tried_again
@@ -114,16 +114,29 @@ async def _worker_silent(fleet: Fleet, worker_id: str, silent_s: float) -> None:
     await fleet.act(step)
 
 
+def _live(transaction: Transaction, turn: Turn) -> tuple[Attempt, Job] | None:
+    """Returns a live attempt and its job, or None where there is nothing to watch.
+
+    So it is as well where one of their rows is not there any more, or cannot be read: nobody can say what becomes of it.
+    """
+    try:
+        attempt = transaction.attempt_by_epoch(*turn)
+    except UnreadableRow:
+        attempt = None
+    job = transaction.known_job(attempt.job_id) if attempt is not None and attempt.live else None
+    if attempt is None or job is None:
+        transaction.effects.ended.append(turn)
+        return None
+    return attempt, job
+
+
 async def _attempt_unconfirmed(fleet: Fleet, turn: Turn) -> None:
     def step(transaction: Transaction) -> None:
-        attempt = transaction.attempt_by_epoch(*turn)
-        if attempt is None or not attempt.live:
-            transaction.effects.ended.append(turn)
+        known = _live(transaction, turn)
+        if known is None or not fleet.presence.is_unconfirmed(turn):
             return
-        if not fleet.presence.is_unconfirmed(turn):
-            return
+        attempt, job = known
         why = f"its worker has not reported it for {transaction.policy.heartbeat_timeout_s:g} s"
-        job = transaction.job(attempt.job_id)
         worker = transaction.tx.worker(attempt.worker_id)
         away = worker is not None and worker.connection is not Connection.CONNECTED
         if is_finishing(job) and away:
@@ -147,7 +160,7 @@ async def _results_overdue(fleet: Fleet) -> None:
                 why = "its worker has been away for too long"
                 try:
                     attempt = transaction.attempt(job.attempt_id)
-                except UnreadableRow:
+                except (NotFound, UnreadableRow):
                     continue  # nobody can say what becomes of it; the others are not waited for longer for that
                 give_up(transaction, attempt, why)
 
@@ -156,13 +169,12 @@ async def _results_overdue(fleet: Fleet) -> None:
 
 async def _offer_unanswered(fleet: Fleet, turn: Turn) -> None:
     def step(transaction: Transaction) -> bool:
-        attempt = transaction.attempt_by_epoch(*turn)
-        if attempt is None or attempt.state is not AttemptState.OFFERED:
+        known = _live(transaction, turn)
+        if known is None or known[0].state is not AttemptState.OFFERED:
             return False
+        attempt, job = known
         transaction.set_reachable(attempt.worker_id, False)
-        transaction.apply(
-            lifecycle.offer_expired(transaction.job(attempt.job_id), attempt, now=transaction.now)
-        )
+        transaction.apply(lifecycle.offer_expired(job, attempt, now=transaction.now))
         return True
 
     if not await fleet.act(step):
@@ -192,8 +204,9 @@ async def _what_the_store_shows(fleet: Fleet) -> None:
 
 async def _release_backoffs(fleet: Fleet, due: Sequence[Job]) -> None:
     def step(transaction: Transaction) -> None:
-        for stale in due:
-            transaction.apply(lifecycle.hold_over(transaction.job(stale.id), transaction.now))
+        for job in (transaction.known_job(stale.id) for stale in due):
+            if job is not None:
+                transaction.apply(lifecycle.hold_over(job, transaction.now))
 
     await fleet.act(step)
 
@@ -226,10 +239,10 @@ async def _drain_over(fleet: Fleet, worker_id: str) -> None:
 
 async def _ceiling_near(fleet: Fleet, turn: Turn) -> None:
     def step(transaction: Transaction) -> None:
-        attempt = transaction.attempt_by_epoch(*turn)
-        if attempt is None:
+        known = _live(transaction, turn)
+        if known is None:
             return
-        job = transaction.job(attempt.job_id)
+        attempt, job = known
         transaction.apply(stopping.ceiling_near(job, attempt, transaction.policy, transaction.now))
         transaction.wake(attempt.worker_id)
 

@@ -135,7 +135,8 @@ def approve_within(transaction: Transaction, job_id: str, voter: Voter, actor: A
     if after.state is ApprovalState.PENDING:
         transaction.record(job_event(EventType.JOB_APPROVAL_GIVEN, job, actor, note=note))
         return job
-    waits = any(transaction.job(other).state is not JobState.COMPLETED for other in job.depends_on)
+    others = map(transaction.known_job, job.depends_on)
+    waits = any(other is None or other.state is not JobState.COMPLETED for other in others)
     transaction.apply(lifecycle.approved(job, actor, waits_for_others=waits, now=transaction.now, note=note))
     return transaction.job(job_id)
 

@@ -337,7 +337,7 @@ def take_back(
     for held in strays:
         try:
             attempt = transaction.attempt_by_epoch(held.job_id, held.epoch)
-            job = transaction.job(held.job_id) if attempt and attempt.worker_id == worker_id else None
+            job = transaction.tx.job(held.job_id) if attempt and attempt.worker_id == worker_id else None
         except UnreadableRow:
             continue  # nobody can say what becomes of it; whatever else this worker holds goes on
         if attempt is None or job is None:
