@@ -169,8 +169,10 @@ async def test_people_are_told_of_a_quota_once_more_where_nobody_knows_whether_t
         running.clock.at += 2 * 3600.0
         await worker.heartbeat(offer)
         await running.pass_time(60.0)
+        await watch_quotas(running.fleet)
         assert len((await running.get("/api/audit", event_type="quota.reached"))["entries"]) == 1
         await running.pass_time(60.0)
+        await watch_quotas(running.fleet)
         assert len((await running.get("/api/audit", event_type="quota.reached"))["entries"]) == 1
         assert await running.fleet.read(kept_settings.unreadable_now) == []
 

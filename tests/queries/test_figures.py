@@ -1,9 +1,14 @@
 """What operators watch, and that it costs the same however many workers there are and whatever they call their GPUs."""
 
+import asyncio
 from typing import Any
 
+import pytest
+
+from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.worker import AdminState, Gpu
+from simpletuner_fleet.http.api.service import kept_figures
 from simpletuner_fleet.http.api.service.kept_figures import SeldomWalked
 from simpletuner_fleet.queries.figures import MOST_MODELS, fleet_figures, gpus_by_state, stored_figures
 from tests.queries.test_overview import NOW, connected, fleet_of, gpus
@@ -75,3 +80,39 @@ async def test_a_walk_over_the_fleet_is_made_seldom_and_the_more_so_the_longer_i
     assert round(kept.age_s) == 19
     now[0] += 2.0
     assert await kept.of(walk) == 2
+
+
+async def test_a_walk_that_takes_long_is_waited_for_by_nobody_and_is_not_made_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept_figures, "PATIENCE_S", 0.01)
+    goes_on, walks = asyncio.Event(), 0
+
+    async def walk() -> int:
+        nonlocal walks
+        walks += 1
+        await goes_on.wait()
+        return walks
+
+    kept: SeldomWalked[int] = SeldomWalked(0.0, share=0.0)
+    assert [await kept.of(walk), await kept.of(walk), walks] == [None, None, 1]
+    assert kept.age_s == float("inf")
+    goes_on.set()
+    assert await kept.of(walk) == 1
+    goes_on.clear()
+    assert [await kept.of(walk), await kept.of(walk), walks] == [1, 1, 2], "the one of before"
+    goes_on.set()
+    assert await kept.of(walk) == 2
+
+
+async def test_a_walk_that_fails_is_told_to_whoever_waits_and_made_again() -> None:
+    async def fails() -> int:
+        raise StoreUnavailable
+
+    async def walk() -> int:
+        return 1
+
+    kept: SeldomWalked[int] = SeldomWalked(0.0)
+    with pytest.raises(StoreUnavailable):
+        await kept.of(fails)
+    assert await kept.of(walk) == 1

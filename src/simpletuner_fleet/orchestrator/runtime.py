@@ -10,6 +10,7 @@ from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator.dependents import tell_dependents_once
+from simpletuner_fleet.orchestrator.organising.quota_watch import watch_quotas
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.orchestrator.workers.attendance import streams_still_missing
 
@@ -58,6 +59,7 @@ class Runtime:
         self._sweeper: asyncio.Task[None] | None = None
         self._missing: asyncio.Task[None] | None = None
         self._teller: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._untold = asyncio.Event()
         self._sooner = asyncio.Event()
         self._wakes_at = 0.0
@@ -70,13 +72,14 @@ class Runtime:
         self._missing = asyncio.create_task(self._note_missing_streams())
         self._fleet.on_untold = self._untold.set
         self._teller = asyncio.create_task(self._tell_dependents_for_ever())
+        self._watcher = asyncio.create_task(self._watch_quotas_for_ever())
 
     def _wake_for(self, at: float) -> None:
         if at < self._wakes_at:
             self._sooner.set()
 
     async def stop(self) -> None:
-        for task in (self._sweeper, self._missing, self._teller):
+        for task in (self._sweeper, self._missing, self._teller, self._watcher):
             if task:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
@@ -105,6 +108,15 @@ class Runtime:
                 )
                 await asyncio.sleep(interval_s)
 
+    async def _watch_quotas_for_ever(self) -> None:
+        """Looks beside the health check: what is stored is counted among people's reports, which may take a while."""
+        while True:
+            try:
+                await watch_quotas(self._fleet)
+            except Exception:
+                log.exception("the quotas could not be looked at; they are again")
+            await asyncio.sleep(self._fleet.policy.sweep_interval_s)
+
     async def _sweep_for_ever(self) -> None:
         while True:
             interval_s = self._fleet.policy.sweep_interval_s
@@ -123,7 +135,7 @@ class Runtime:
             self._sooner.clear()
             pause_s = max(SHORTEST_PAUSE_S, until - loop.time())
             self._wakes_at = self._fleet.clock.now() + pause_s
-            due = await self._fleet.read(lambda view: view.next_backoff_at())
+            due = await self._fleet.read_now(lambda view: view.next_backoff_at())
             if due is not None:
                 pause_s = min(pause_s, max(SHORTEST_PAUSE_S, due - self._fleet.clock.now()))
                 self._wakes_at = min(self._wakes_at, due)

@@ -20,7 +20,6 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.gpu_history import KEPT_S
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.approvals import EXPIRIES_PER_ROUND, end_undecided
-from simpletuner_fleet.orchestrator.organising.quota_watch import watch_quotas
 from simpletuner_fleet.orchestrator.workers.administer import end_drain
 from simpletuner_fleet.orchestrator.workers.losing import give_up
 
@@ -64,7 +63,6 @@ def _whatever_is_due(fleet: Fleet) -> Iterator[Coroutine[Any, Any, None]]:
         yield _ceiling_near(fleet, turn)
     for worker_id in fleet.pauses_over():
         yield _try_again(fleet, worker_id)
-    yield watch_quotas(fleet)
     if fleet.needs_a_step():
         yield fleet.act(
             lambda transaction: None
@@ -186,7 +184,7 @@ async def _what_the_store_shows(fleet: Fleet) -> None:
     now = fleet.clock.now()
     fleet.gpu_history.forget_before(now - KEPT_S)
     before = now - fleet.policy.ephemeral_ttl_s
-    backoffs, gone, undecided = await fleet.read(
+    backoffs, gone, undecided = await fleet.read_now(
         lambda view: (
             view.due_backoffs(now, BACKOFFS_PER_ROUND),
             view.offline_workers_before(before),

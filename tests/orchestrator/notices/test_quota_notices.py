@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from simpletuner_fleet.orchestrator.sweep import sweep_once
+from simpletuner_fleet.orchestrator.organising.quota_watch import watch_quotas
 from tests.delivery.receivers import Certificates, hook
 from tests.http.api_kit import GPU_CONFIG
 from tests.orchestrator.notices.notifying_server import notifying_server
@@ -28,7 +28,7 @@ async def test_a_budget_that_runs_out_reaches_a_webhook_once_for_each_step(
         for _ in range(7):
             running.clock.at += HOUR_S
             await agent.heartbeat(offer)
-            await sweep_once(running.fleet)
+            await watch_quotas(running.fleet)
         first, second = await mine.has(2)
         assert [one.document["type"] for one in (first, second)] == EVENTS
         assert made["id"] in str(second.document["data"])

@@ -131,15 +131,18 @@ class AttemptEnds(Collector):
 
 
 class FleetSeen(Struct, frozen=True, kw_only=True):
-    """Holds the state of the fleet that a page of metrics shows, at the moment the page is asked for."""
+    """Holds the state of the fleet that a page of metrics shows, at the moment the page is asked for.
 
-    jobs: Mapping[str, int]
+    What nobody has counted yet is None, and not on the page.
+    """
+
+    jobs: Mapping[str, int] | None
     streams: int
     watchers: int
     leads: bool
-    figures: FleetFigures
+    figures: FleetFigures | None
     figures_age_s: float
-    stored: StoredFigures
+    stored: StoredFigures | None
     disk: tuple[int, int] | None
     """Free bytes and all there are."""
     direct: bool = False
@@ -228,14 +231,18 @@ class Telemetry:
         self._waits.observe(max(0.0, waited_s))
 
     def page(self, seen: FleetSeen) -> bytes:
-        for state in JobState:
-            self._jobs.labels(state).set(seen.jobs.get(state, 0))
+        if seen.jobs is not None:
+            for state in JobState:
+                self._jobs.labels(state).set(seen.jobs.get(state, 0))
         self._leads.set(seen.leads)
         self._streams.set(seen.streams)
         self._watchers.set(seen.watchers)
-        self._tell_figures(seen.figures, seen.figures_age_s)
-        self._stored.labels("jobs").set(seen.stored.jobs_bytes)
-        self._stored.labels("datasets").set(seen.stored.datasets_bytes)
+        self._age.set(seen.figures_age_s)
+        if seen.figures is not None:
+            self._tell_figures(seen.figures)
+        if seen.stored is not None:
+            self._stored.labels("jobs").set(seen.stored.jobs_bytes)
+            self._stored.labels("datasets").set(seen.stored.datasets_bytes)
         self._direct.set(seen.direct)
         self._direct_bytes.inc(max(0, seen.direct_bytes - self._direct_bytes_counted))
         self._direct_bytes_counted = seen.direct_bytes
@@ -244,7 +251,7 @@ class Telemetry:
             self._disk_size.set(seen.disk[1])
         return generate_latest(self._registry)
 
-    def _tell_figures(self, figures: FleetFigures, age_s: float) -> None:
+    def _tell_figures(self, figures: FleetFigures) -> None:
         """Sets the figures. The labels are made anew, so that what is gone is not reported any more."""
         for gauge in (self._gpus, self._waiting, self._oldest):
             gauge.clear()
@@ -256,4 +263,3 @@ class Telemetry:
         for reason, wait in figures.waiting.items():
             self._waiting.labels(reason, wait.kind).set(wait.jobs)
             self._oldest.labels(reason, wait.kind).set(wait.oldest_s)
-        self._age.set(age_s)

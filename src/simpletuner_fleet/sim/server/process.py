@@ -12,6 +12,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.orchestrator.after_restore import hold_after_restore
 from simpletuner_fleet.orchestrator.dependents import tell_dependents_once
+from simpletuner_fleet.orchestrator.organising.quota_watch import watch_quotas
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.sim.network import NOBODY_LISTENS, UNREACHABLE, Answered, LinkDown
 from simpletuner_fleet.sim.server.serving import Serving
@@ -303,6 +304,9 @@ class Process:
         errors = FAILURES.errors = []
         fleet = self.alive()
         self.do(lambda: drive(sweep_once(fleet)))
+        if self.fleet is fleet:
+            outcome = self.do(lambda: drive(watch_quotas(fleet)))
+            errors += [outcome] if isinstance(outcome, FleetError) else []
         for error in errors:
             if not isinstance(error, StoreUnavailable):
                 raise Violation("S13", f"the health check failed: {error!r}") from error

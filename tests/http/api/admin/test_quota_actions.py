@@ -14,6 +14,7 @@ from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.memory.counting import book_of
 from simpletuner_fleet.engine.memory.stored_counts import GOOD_FOR_S
+from simpletuner_fleet.orchestrator.organising.quota_watch import watch_quotas
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 
 HOUR_S = 3600.0
@@ -168,7 +169,7 @@ async def test_storage_that_fills_up_is_news_once_and_again_after_there_was_room
         for _ in range(2):
             server.clock.at += 31
             await lab.worker.offers()
-            await sweep_once(server.fleet)
+            await watch_quotas(server.fleet)
         entries = (await server.good("GET", "/api/audit?target_type=quota"))["entries"]
         entries = [
             one

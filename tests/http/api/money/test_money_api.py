@@ -4,7 +4,7 @@ import csv
 import io
 from typing import Any
 
-from simpletuner_fleet.orchestrator.sweep import sweep_once
+from simpletuner_fleet.orchestrator.organising.quota_watch import watch_quotas
 from simpletuner_fleet.ports import Store
 from tests.http.api_kit import GPU_CONFIG, Running, orchestrator
 
@@ -103,7 +103,7 @@ async def test_a_budget_holds_jobs_tells_once_and_counts_on_after_a_restart(stor
         for _ in range(9):
             running.clock.at += HOUR_S
             await agent.heartbeat(offer)
-            await sweep_once(running.fleet)
+            await watch_quotas(running.fleet)
         said = await events(running, "quota.nearly_used")
         assert [one["used"] for one in said] == ["8.00 USD"], "once"
         (budget,) = (await running.get("/api/budgets"))["budgets"]
@@ -113,7 +113,7 @@ async def test_a_budget_holds_jobs_tells_once_and_counts_on_after_a_restart(stor
         assert budget["reached_at"] is not None
         running.clock.at += HOUR_S
         await agent.heartbeat(offer)
-        await sweep_once(running.fleet)
+        await watch_quotas(running.fleet)
         assert [one["used"] for one in await events(running, "quota.reached")] == ["10.00 USD"]
         held = await running.submit(**config)
         assert held["status"] == "queued"
@@ -126,7 +126,7 @@ async def test_a_budget_holds_jobs_tells_once_and_counts_on_after_a_restart(stor
     async with orchestrator(store, clock=clock) as running:
         mine = (await running.get("/api/quotas/me"))["quotas"]
         assert [(one["used"], one["left"], one["at_least"]) for one in mine] == [(10_000_000, 0, False)]
-        await sweep_once(running.fleet)
+        await watch_quotas(running.fleet)
         assert len(await events(running, "quota.reached")) == 1, "told before the restart"
         await running.http.patch(f"/api/quotas/{quota['id']}", json={"action": "refuse"})
         refused = await running.http.post("/api/queue/submit", json=config)
