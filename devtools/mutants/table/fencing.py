@@ -23,6 +23,14 @@ FENCING = (
         ("tests/agent/test_inbox.py", *SIM),
     ),
     Mutant(
+        "a-late-offer-ends-a-newer-turn",
+        "an offer that arrives after a newer one of its job ends what the newer one began",
+        "agent/inbox.py",
+        "turn.job_id == offer.job_id and turn.epoch > offer.epoch for turn",
+        "False for turn",
+        ("tests/agent/test_late_words.py", *SIM),
+    ),
+    Mutant(
         "a-request-nobody-heard",
         "a validation counts as asked for, though the trainer could not be asked",
         "agent/inbox.py",

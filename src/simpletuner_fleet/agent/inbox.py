@@ -126,7 +126,7 @@ class Inbox:
 
     def offered(self, offer: JobSubmit) -> list[Action]:
         turn = turn_of(offer)
-        if turn in self.held or turn in self._over:
+        if turn in self.held or turn in self._over or self._has_moved_on(offer):
             return []
         if self.leaving:
             self._remember(turn)
@@ -139,6 +139,12 @@ class Inbox:
             return []
         self.held[turn] = Holding(offer, Phase.ACCEPTING)
         return [SendAccept(turn, offer.attempt, self.next_seq())]
+
+    def _has_moved_on(self, offer: JobSubmit) -> bool:
+        """Tells whether a newer attempt of its job is known here: then the offer has come late, and nobody waits for it."""
+        return any(
+            turn.job_id == offer.job_id and turn.epoch > offer.epoch for turn in (*self.held, *self._over)
+        )
 
     def _occupied(self) -> list[Turn]:
         """Returns the attempts that take a place here.

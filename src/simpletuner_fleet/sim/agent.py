@@ -49,6 +49,7 @@ from simpletuner_fleet.sim.agent_process import AgentProcess
 from simpletuner_fleet.sim.machine import SimulatedMachine, SimulatedShim, is_final_answer
 from simpletuner_fleet.sim.network import DEAD_PEER_S, NobodyListens
 from simpletuner_fleet.sim.server.streams import Stream
+from simpletuner_fleet.sim.world import Violation
 
 GOODBYE_TRIES = 3
 TRAINER = "simpletuner"
@@ -168,13 +169,10 @@ class SimulatedAgent(AgentProcess):
         else:
             self._later(self.world.chance.uniform(0.5, 5.0), self._connect)
 
-    def stream_said(self, stream: Stream, message: StreamMessage) -> None:
-        self._run(lambda: self._hear(stream, message))
-
-    def _hear(self, stream: Stream, message: StreamMessage) -> None:
+    def hear(self, message: StreamMessage) -> None:
         match message:
             case JobSubmit():
-                self._act(self.inbox.offered(message))
+                self._be_offered(message)
             case JobCancel():
                 self._act(self.inbox.told_to_stop(stop_of(message)))
             case CheckpointNow():
@@ -189,6 +187,13 @@ class SimulatedAgent(AgentProcess):
                 pass  # the token reaches the machine by other ways here, and pings have no message
             case _:
                 assert_never(message)
+
+    def _be_offered(self, offer: JobSubmit) -> None:
+        actions = self.inbox.offered(offer)
+        for action in actions:
+            if isinstance(action, StopTrainer | Forget) and action.turn.epoch > offer.epoch:
+                raise Violation("V2", f"an offer of epoch {offer.epoch} ends {action.turn}")
+        self._act(actions)
 
     def stream_dropped(self, stream: Stream) -> None:
         self._run(lambda: self._lost_stream(stream))

@@ -1,14 +1,17 @@
 """Runs a simulated agent as a process on virtual time, which can be paused and killed, calls its server and uploads."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from simpletuner_fleet.core.jobs.fencing import Turn
+from simpletuner_fleet.protocol.messages import StreamMessage
 from simpletuner_fleet.sim.machine import SimulatedMachine, is_final_answer
 from simpletuner_fleet.sim.network import Answered
+from simpletuner_fleet.sim.server.streams import Stream
 
 
-class AgentProcess:
+class AgentProcess(ABC):
     def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine
         self.world = machine.world
@@ -45,6 +48,21 @@ class AgentProcess:
             lambda reply: orchestrator.receive(work, reply, self.machine.link),
             lambda outcome: self._run(lambda: answered(outcome)),
         )
+
+    def stream_said(self, stream: Stream, message: StreamMessage) -> None:
+        self._run(lambda: self.hear(message))
+        self.machine.link.echo(lambda: self._bring_again(message))
+
+    def _bring_again(self, message: StreamMessage) -> None:
+        """Lets whichever agent runs on this machine by now hear it."""
+        if self.machine.agent is not None:
+            self.machine.agent.hear_again(message)
+
+    def hear_again(self, message: StreamMessage) -> None:
+        self._run(lambda: self.hear(message))
+
+    @abstractmethod
+    def hear(self, message: StreamMessage) -> None: ...
 
     def store_checkpoint(self, turn: Turn, step: int) -> None:
         self.machine.unstored[turn, step] = None

@@ -10,7 +10,13 @@ from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import FINISHING, EndReason
 from simpletuner_fleet.core.jobs.reconcile import incarnation_of
-from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
+from simpletuner_fleet.protocol.messages import (
+    GpuReport,
+    JobSubmit,
+    ReportStatus,
+    StatusReport,
+    StreamMessage,
+)
 from simpletuner_fleet.sim.checks.truth import Run, Truth
 from simpletuner_fleet.sim.network import Link, LinkDown
 from simpletuner_fleet.sim.server.orchestrator import Orchestrator
@@ -57,6 +63,7 @@ class AgentProgram(Protocol):
     def store_checkpoint(self, turn: Turn, step: int) -> None: ...
     def trainer_ended(self, turn: Turn, ending: AttemptEnding) -> None: ...
     def stream_dropped(self, stream: Stream) -> None: ...
+    def hear_again(self, message: StreamMessage) -> None: ...
 
 
 class SimulatedMachine:

@@ -80,6 +80,8 @@ class Link:
         self.compares_terms = True
         self.newest_term = 0
         self._newest_obeyed = 0
+        self._echoes = Random(f"echoes of {world.seed} to {name}")
+        """Of its own: what a stream's messages do when they come again changes nothing else of a seed."""
 
     def forget_terms(self) -> None:
         """Forgets the terms, since another process now uses this link."""
@@ -115,6 +117,14 @@ class Link:
             self.world.counts["fault:slow message"] += 1
             return chance.uniform(1.0, 30.0)
         return 0.002 + 0.198 * chance.random()
+
+    def echo(self, deliver: Callable[[], None]) -> None:
+        """Delivers a message of the stream again, and late: a box on the way has kept it, for the next connection too."""
+        if not self.world.faulty or self._echoes.random() >= self.weather.repeated:
+            return
+        self.world.counts["fault:message of a stream repeated"] += 1
+        late_s = self._echoes.choice((0.5, 20.0, self.weather.latest_repeat_s))
+        self.world.after(self._echoes.uniform(0.0, late_s), deliver)
 
     def call(self, serve: Serve, answered: Answered) -> None:
         """Makes one request; the caller gets the answer, or after a while that there is none, but never both."""

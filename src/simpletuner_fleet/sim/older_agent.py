@@ -146,6 +146,9 @@ class OlderAgent:
     def stream_said(self, stream: Stream, message: StreamMessage) -> None:
         self._when_awake(lambda: self._hear(message))
 
+    def hear_again(self, message: StreamMessage) -> None:
+        """Does nothing: without epochs it takes what comes again for something new."""
+
     def _hear(self, message: StreamMessage) -> None:
         if isinstance(message, JobSubmit):
             self._begin(message)

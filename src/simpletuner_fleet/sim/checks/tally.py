@@ -39,6 +39,7 @@ FAULTS = (
     "publication's answer lost",
     "request lost",
     "request repeated",
+    "message of a stream repeated",
     "slow message",
     "storage fails",
     "stream dropped",
