@@ -1,18 +1,26 @@
 """What was said of an earlier turn of a job and arrives late, or after a restart, harms no newer turn."""
 
+from pathlib import Path
+
 import pytest
 
-from simpletuner_fleet.agent.actions import Action
+from simpletuner_fleet.agent import program
+from simpletuner_fleet.agent.actions import Action, Forget, SendAccept, SendReport, StartTrainer
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.ship.spool import Spool
+from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import (
     CheckpointNow,
     Orders,
+    ReportStatus,
+    StatusReport,
     StopAttempt,
     ValidateNow,
 )
+from tests.agent.attempts.test_attempts_left import agent_of, worker
 from tests.agent.test_inbox import offer, running
 
 OLD, NEW = Turn("j_1", 3), Turn("j_1", 5)
@@ -74,3 +82,36 @@ def test_an_old_word_of_a_drain_or_of_a_shutdown_ends_nothing_that_is_held() -> 
     assert inbox.heard(Orders()) == []
     assert inbox.held[turn].stopping is None
     assert not inbox.draining
+
+
+async def test_what_an_earlier_process_has_reported_is_not_begun_again(tmp_path: Path) -> None:
+    """Its report arrives after the acceptance: for everybody else the job is given back then, and begins elsewhere."""
+    given_back = StatusReport(status=ReportStatus.RELEASED, epoch=NEW.epoch)
+    with StateDir.open(tmp_path) as state:
+        Spool(state.spool_dir).append("j_1", given_back)
+        async with worker(state) as (attempts, _runner):
+            agent = agent_of(state, attempts)
+            await program._take_up(agent)
+    assert agent.inbox.offered(offer("j_1", NEW.epoch)) == []
+    assert agent.inbox.held == {}
+    later = NEW.epoch + 1
+    assert agent.inbox.offered(offer("j_1", later)) == [SendAccept(Turn("j_1", later), 1, 1)]
+    assert agent.inbox.accepted(Turn("j_1", later)) == [StartTrainer(offer("j_1", later))]
+    assert agent.inbox.delivered(NEW) == []
+    assert agent.inbox.offered(offer("j_1", NEW.epoch)) == []
+
+
+def test_the_report_of_what_is_held_again_is_delivered_as_ever() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.adopted(offer("j_1", NEW.epoch), Phase.FINISHED)
+    inbox.reported_before(NEW)
+    assert inbox.delivered(NEW) == [Forget(NEW)]
+
+
+def test_a_worker_that_leaves_gives_back_no_turn_that_was_reported_before() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.reported_before(NEW)
+    inbox.terminated("bye")
+    assert inbox.offered(offer("j_1", NEW.epoch)) == []
+    (given_back,) = inbox.offered(offer("j_2", 6))
+    assert isinstance(given_back, SendReport)

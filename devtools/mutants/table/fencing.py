@@ -31,6 +31,14 @@ FENCING = (
         ("tests/agent/test_late_words.py", *SIM),
     ),
     Mutant(
+        "begun-again-before-its-report",
+        "a new agent begins a turn whose end an earlier one has reported, before that report has arrived",
+        "agent/inbox.py",
+        "turn in self.held or turn in self._reported or",
+        "turn in self.held or",
+        ("tests/agent/test_late_words.py", *SIM),
+    ),
+    Mutant(
         "a-request-nobody-heard",
         "a validation counts as asked for, though the trainer could not be asked",
         "agent/inbox.py",

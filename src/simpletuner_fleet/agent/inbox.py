@@ -78,6 +78,8 @@ class Inbox:
         self._seq = 0
         self._jobs_done = 0
         self._over: dict[Turn, None] = {}
+        self._reported: set[Turn] = set()
+        """Of an earlier process, with nothing left here but a final report that is under way."""
 
     def next_seq(self) -> int:
         """Numbers registrations and acceptances, so that an old one that arrives late is known as such."""
@@ -109,6 +111,14 @@ class Inbox:
         """Takes up an attempt of an earlier process that was found alive or finished."""
         self.held[turn_of(offer)] = Holding(offer, phase)
 
+    def reported_before(self, turn: Turn) -> None:
+        """Notes that an earlier process has said how this turn ended. Until that arrives it may be offered once more.
+
+        What began then would be ended by that report for everybody but this worker.
+        """
+        if turn not in self.held:
+            self._reported.add(turn)
+
     def heard(self, orders: Orders) -> list[Action]:
         actions: list[Action] = []
         for stop in orders.stop:
@@ -126,7 +136,7 @@ class Inbox:
 
     def offered(self, offer: JobSubmit) -> list[Action]:
         turn = turn_of(offer)
-        if turn in self.held or turn in self._over or self._has_moved_on(offer):
+        if turn in self.held or turn in self._reported or turn in self._over or self._has_moved_on(offer):
             return []
         if self.leaving:
             self._remember(turn)
@@ -222,6 +232,9 @@ class Inbox:
 
     def delivered(self, turn: Turn) -> list[Action]:
         """Drops an attempt whose final report was answered, whatever the answer."""
+        if turn in self._reported:
+            self._reported.remove(turn)
+            self._remember(turn)
         holding = self.held.get(turn)
         if holding is None or holding.phase is not Phase.FINISHED:
             return []

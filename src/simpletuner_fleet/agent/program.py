@@ -55,6 +55,7 @@ from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.client.trust import Choices
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.worker_errors import NoSuchGpu
 from simpletuner_fleet.protocol.messages import Goodbye
 from simpletuner_fleet.trainers.environment import without_secrets
@@ -365,7 +366,9 @@ async def _finish_work(agent: Agent) -> None:
 async def _take_up(agent: Agent) -> None:
     """Takes up reports that were not delivered, then attempts that were under way, when this worker last ended."""
     spooled_turns = {
-        (record.job_id, record.report.epoch) for record in agent.delivery.load(agent.incarnation)
+        Turn(record.job_id, record.report.epoch)
+        for record in agent.delivery.load(agent.incarnation)
+        if record.report.epoch is not None
     }
     for attempt in await agent.attempts.find_again():
         turn = turn_of(attempt.offer)
@@ -377,6 +380,8 @@ async def _take_up(agent: Agent) -> None:
         elif attempt.ending:
             agent.inbox.adopted(attempt.offer, Phase.RUNNING)
             agent.judge_adopted(attempt.offer, attempt.ending)
+    for turn in spooled_turns:
+        agent.inbox.reported_before(turn)
 
 
 async def _deliver_once_known(agent: Agent) -> None:

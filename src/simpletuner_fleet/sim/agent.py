@@ -93,6 +93,7 @@ class SimulatedAgent(AgentProcess):
         for turn, step in list(machine.unstored):
             self.store_again(turn, step)
         for turn, report in list(machine.spool.items()):
+            self.inbox.reported_before(turn)
             self._store_and_deliver(turn, report, self.world.now)
         self._connect()
         self._later(self.machine.orchestrator.policy.heartbeat_interval_s, self._beat)
