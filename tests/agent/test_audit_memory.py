@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from threading import Timer
 
+import pytest
+
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.protocol.messages import AuditHead
 
@@ -18,6 +20,18 @@ def test_lines_that_a_bad_disk_has_spoiled_are_passed_over(tmp_path: Path) -> No
     whole = file.read_bytes()
     file.write_bytes(whole.replace(b"aa", b"\xff\xfe") + b"\x00\x00\n" + whole)
     assert AuditMemory(file).newest == HEAD
+
+
+def test_a_memory_that_cannot_be_read_keeps_no_worker_from_its_work(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "audit_heads.jsonl"
+    file.mkdir()
+    memory = AuditMemory(file)
+    assert "cannot be read" in caplog.text
+    memory.heard(HEAD)
+    assert memory.newest == HEAD
+    memory.close()
 
 
 def test_a_heartbeat_waits_for_no_disk(tmp_path: Path) -> None:

@@ -109,11 +109,21 @@ class AuditMemory:
     def _read(self) -> list[Remembered]:
         heads = []
         for file in (self._file.with_suffix(".older"), self._file):
-            with suppress(FileNotFoundError):
-                for line in file.read_bytes().splitlines():
-                    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                        heads.append(msgspec.json.decode(line, type=Remembered))
+            for line in _lines_of(file):
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                    heads.append(msgspec.json.decode(line, type=Remembered))
         return heads
+
+
+def _lines_of(file: Path) -> list[bytes]:
+    """Returns none of a file that cannot be read: a worker works without its memory, and says so."""
+    try:
+        return file.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        log.warning("what was seen of the audit log before cannot be read in %s: %s", file, error.strerror)
+        return []
 
 
 def _follows(known: AuditHead, head: AuditHead, proof: Sequence[str] | None) -> bool:

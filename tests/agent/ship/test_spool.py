@@ -73,6 +73,15 @@ def test_a_record_with_bytes_that_are_no_text_is_set_aside(tmp_path: Path) -> No
     assert [file.stem for file in tmp_path.glob("*.bad")] == [record.stem]
 
 
+def test_a_report_that_the_disk_does_not_give_keeps_no_other_from_being_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "000000000000.report").mkdir()
+    kept = Spool(tmp_path).append("j_good", completed())
+    assert Spool(tmp_path).pending() == [kept]
+    assert "000000000000.report cannot be read" in caplog.text
+
+
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.report").write_text("mine")
     spool = Spool(tmp_path)

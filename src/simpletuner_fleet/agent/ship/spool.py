@@ -5,6 +5,7 @@ leaves is either a report or a temporary file nobody reads. Every call blocks fo
 trainers may end at once, so several may be in it together.
 """
 
+import contextlib
 import logging
 import os
 import threading
@@ -93,9 +94,13 @@ class Spool:
             return msgspec.json.decode(file.read_bytes(), type=Spooled)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            log.error("the report in %s cannot be read, and is left where it is: %s", file, error.strerror)
+            return None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             log.error("the report in %s cannot be read and is set aside: %s", file, error)
-            file.rename(file.with_suffix(".bad"))
+            with contextlib.suppress(OSError):  # the next start says so again, then
+                file.rename(file.with_suffix(".bad"))
             return None
 
     def _make_room(self, newcomer: StatusReport) -> None:
