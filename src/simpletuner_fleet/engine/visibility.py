@@ -21,6 +21,7 @@ from simpletuner_fleet.core.provisioning.machine import Machine
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.readable import readable_job
 from simpletuner_fleet.ports import ConfigVersion, JobFilter, JobNote, StoredManifest, View, WaitingGroup
 
 T = TypeVar("T")
@@ -118,13 +119,18 @@ class ScopedView:
 
     def _without_names(self, attempts: list[Attempt]) -> list[Attempt]:
         """Returns the attempts without ids where the caller may not see the job: that a GPU is held is no secret."""
-        return [one if self.job(one.job_id) else replace(one, id="", job_id="") for one in attempts]
+        return [one if self._sees_job(one.job_id) else replace(one, id="", job_id="") for one in attempts]
+
+    def _sees_job(self, job_id: str) -> bool:
+        """Tells whether the caller may see a job among others; of one that cannot be read nobody knows whose it is."""
+        job = readable_job(self.whole, job_id)
+        return job is not None and may_see(self.scope, job.belongs)
 
     def attempts_of_job(self, job_id: str) -> list[Attempt]:
         return self.whole.attempts_of_job(job_id) if self.job(job_id) else []
 
     def attempts_of_worker(self, worker_id: str, limit: int) -> list[Attempt]:
-        return [one for one in self.whole.attempts_of_worker(worker_id, limit) if self.job(one.job_id)]
+        return [one for one in self.whole.attempts_of_worker(worker_id, limit) if self._sees_job(one.job_id)]
 
     def attempts_since(self, at: float, limit: int) -> list[Attempt]:
         attempts = self.whole.attempts_since(at, limit)

@@ -3,8 +3,9 @@
 from collections import Counter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import UnreadableRow
+from simpletuner_fleet.core.jobs.finding import IN_START_ORDER
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.placement.explain import Explanation, Survey
 from simpletuner_fleet.core.placement.place import survey_of, why_waiting_given
@@ -13,11 +14,14 @@ from simpletuner_fleet.core.provisioning.waiting import with_machines
 from simpletuner_fleet.engine.memory.index import held_until, read_limits, roster_of
 from simpletuner_fleet.engine.memory.setting_documents import currency_in
 from simpletuner_fleet.engine.memory.standing import MOST_SURVEYS, FleetStanding
+from simpletuner_fleet.engine.readable import readable_job
 from simpletuner_fleet.engine.visibility import unrestricted
-from simpletuner_fleet.ports import JobFilter, View
+from simpletuner_fleet.ports import JobFilter, View, WaitingGroup
 
 MOST_GROUPS = 500
 """The largest of them are told apart by reason; more kinds of waiting jobs than this nobody can take in anyway."""
+OTHERS_TRIED = 20
+"""Where the first job of a group cannot be read."""
 
 
 class Explainer:
@@ -64,10 +68,7 @@ class Explainer:
         """Returns those of the jobs it depends on that have ended; many jobs may wait for the same one."""
         for job_id in job.depends_on:
             if job_id not in self._dependencies:
-                try:
-                    self._dependencies[job_id] = self._view.job(job_id)
-                except UnreadableRow:
-                    self._dependencies[job_id] = None
+                self._dependencies[job_id] = readable_job(self._view, job_id)
         named = (self._dependencies[job_id] for job_id in job.depends_on)
         return [one for one in named if one is not None and one.terminal]
 
@@ -104,7 +105,7 @@ def reasons_of(
     """
     explainer = known or Explainer(view, standing)
     waiting = view.waiting_groups(where, MOST_GROUPS + 1)
-    first_ones = [(group, view.job(group.first)) for group in waiting[:MOST_GROUPS]]
+    first_ones = [(group, _first_of(view, where, group)) for group in waiting[:MOST_GROUPS]]
     return WaitingReasons(
         groups=[
             ReasonGroup(
@@ -113,5 +114,14 @@ def reasons_of(
             for group, first in first_ones
             if first
         ],
-        more=len(waiting) > MOST_GROUPS,
+        more=len(waiting) > MOST_GROUPS or not all(first for _, first in first_ones),
     )
+
+
+def _first_of(view: View, where: JobFilter, group: WaitingGroup) -> Job | None:
+    """Returns the job that stands for its group: the first one, or where that cannot be read, one of the next few."""
+    first = readable_job(view, group.first)
+    if first is not None:
+        return first
+    of_group = replace(where, waiting_groups=(group.key,))
+    return next(iter(view.jobs_sorted(of_group, IN_START_ORDER, None, OTHERS_TRIED)), None)

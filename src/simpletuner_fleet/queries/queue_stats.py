@@ -12,6 +12,7 @@ from simpletuner_fleet.core.placement.gpu_states import GpuState, gpu_states
 from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.readable import readable_job
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import Explainer, WaitingReasons, reasons_of
 
@@ -123,6 +124,6 @@ async def own_queue(fleet: Fleet, owner: str) -> OwnQueue:
 def _mean_wait_s(view: View, now: float) -> float | None:
     recent = view.attempts_since(now - WAITS_OF_S, WAITS_COUNTED)[:WAITS_COUNTED]
     begun = [one for one in recent if one.number == 1]
-    jobs = ((one, view.job(one.job_id)) for one in begun)
+    jobs = ((one, readable_job(view, one.job_id)) for one in begun)
     waits = [max(0.0, one.offered_at - job.created_at) for one, job in jobs if job]
     return fmean(waits) if waits else None

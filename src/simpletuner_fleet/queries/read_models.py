@@ -20,6 +20,7 @@ from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.standing import FleetStanding
+from simpletuner_fleet.engine.readable import readable_attempt
 from simpletuner_fleet.engine.visibility import scope_of
 from simpletuner_fleet.orchestrator.publishing import readable_publication
 from simpletuner_fleet.ports import JobFilter, View
@@ -209,7 +210,7 @@ def with_reasons(
     """
     any_waits = any(job.state in WAITING for job in jobs)
     explainer = (known or Explainer(view, standing)) if any_waits else None
-    attempts = [view.attempt(job.attempt_id) if job.attempt_id else None for job in jobs]
+    attempts = [readable_attempt(view, job.attempt_id) if job.attempt_id else None for job in jobs]
     return [
         SeenJob(
             job=job,

@@ -17,6 +17,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.index import roster_of
 from simpletuner_fleet.engine.memory.standing import FleetStanding
+from simpletuner_fleet.engine.readable import readable_job
 from simpletuner_fleet.engine.visibility import unrestricted
 from simpletuner_fleet.ports import AuditFilter, View
 from simpletuner_fleet.queries.free_now import machines_of
@@ -165,7 +166,7 @@ async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
     def look(view: View) -> WorkerDetails:
         worker = _worker(fleet, view, worker_id)
         live = view.live_attempts_of_worker(worker_id)
-        jobs = [job for job in (view.job(attempt.job_id) for attempt in live) if job]
+        jobs = [job for job in (readable_job(view, attempt.job_id) for attempt in live) if job]
         ended = [one for one in view.attempts_of_worker(worker_id, LAST_ATTEMPTS + len(live)) if not one.live]
         holders = gpu_holders_near(view, worker, live, neighbours)
         return WorkerDetails(
@@ -176,7 +177,8 @@ async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
             idle_gpus=gpus_left_idle(worker, Occupancy(len(live), frozenset(holders))),
             running=with_reasons(view, jobs, now, standing),
             runs=[
-                PastAttempt(attempt=one, title=_title(view.job(one.job_id))) for one in ended[:LAST_ATTEMPTS]
+                PastAttempt(attempt=one, title=_title(readable_job(view, one.job_id)))
+                for one in ended[:LAST_ATTEMPTS]
             ],
             events=view.audit_page(AuditFilter(target_type="worker", target_id=worker_id), LAST_EVENTS, 0),
             datasets=[(id, _dataset_name(view, id)) for id in worker.datasets[:DATASETS_NAMED]],

@@ -16,6 +16,7 @@ from simpletuner_fleet.engine.memory.counting import book_of, shares_of
 from simpletuner_fleet.engine.memory.organisation import Organisation, read_organisation
 from simpletuner_fleet.engine.memory.setting_documents import LIMITS_SETTING, document
 from simpletuner_fleet.engine.memory.stored_counts import StoredCounts
+from simpletuner_fleet.engine.readable import readable_job
 from simpletuner_fleet.ports import SetAsideRow, View
 
 log = logging.getLogger(__name__)
@@ -197,7 +198,7 @@ def roster_of(view: View) -> Roster:
     for worker in view.workers():
         roster.put_worker(worker)
     for attempt in view.live_attempts():
-        job = view.job(attempt.job_id)
+        job = readable_job(view, attempt.job_id)
         roster.see_job(None, job)
         roster.see_attempt(None, attempt, job.owner if job else "", job.team if job else "")
     return roster

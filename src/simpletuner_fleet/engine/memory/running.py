@@ -5,13 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.placement.forecast import RunningJob, ends_at
 from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.readable import readable_job
 from simpletuner_fleet.ports import View
 
 
 def running_on(view: View, worker: Worker, now: float) -> list[RunningJob]:
     """Returns what one worker runs. Whoever asks for many of them asks `running_by_worker`."""
     attempts = view.live_attempts_of_worker(worker.id)
-    return [_running(attempt, view.job(attempt.job_id), now) for attempt in attempts]
+    return [_running(attempt, readable_job(view, attempt.job_id), now) for attempt in attempts]
 
 
 def running_by_worker(

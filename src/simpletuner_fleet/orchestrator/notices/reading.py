@@ -5,8 +5,6 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.core.errors import UnreadableRow
-from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.notices.endpoint import Channel, Endpoint
 from simpletuner_fleet.core.notices.kinds import Notice, kind_of, needed_permissions, notice_of
 from simpletuner_fleet.core.people.approvals import is_to_decide
@@ -14,6 +12,7 @@ from simpletuner_fleet.core.people.teams import TeamRole, role_in
 from simpletuner_fleet.delivery.sender import Destination
 from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.engine.memory.owners import LOCAL, TOKEN, USER, holds_now, voter_now
+from simpletuner_fleet.engine.readable import readable_job
 from simpletuner_fleet.languages import ENGLISH
 from simpletuner_fleet.orchestrator.notices.endpoints import address_seal, key_seal
 from simpletuner_fleet.orchestrator.organising.approval_links import link_path, readable_waiting_approval
@@ -70,14 +69,6 @@ def _noticed(
             leads=_leads(organisation, str(said.get("team", ""))),
         )
     return notice_of(entry, kind, str(entry.details.get("worker_name", "")), "")
-
-
-def readable_job(view: View, job_id: str) -> Job | None:
-    """Returns the job; None also where its row cannot be read: whoever reads the log has to get past it."""
-    try:
-        return view.job(job_id)
-    except UnreadableRow:
-        return None
 
 
 def deciding(view: View, organisation: Organisation, job_id: str, owners: Collection[str]) -> frozenset[str]:

@@ -11,8 +11,8 @@ from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.kept_settings import WAITS_READ, read_setting
+from simpletuner_fleet.engine.readable import readable_job
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.orchestrator.notices.reading import readable_job
 from simpletuner_fleet.ports import AuditFilter, View
 
 LOOK_S = 20.0

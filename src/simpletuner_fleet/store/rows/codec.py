@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,12 @@ UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)
 """What a field that is not what it should be raises; msgspec's errors are ValueErrors."""
 S = TypeVar("S", bound=Struct)
 EMPTY_LIST = "[]"
+NUMBERS: Mapping[Any, frozenset[type]] = {
+    int: frozenset({int}),
+    float: frozenset({float, int}),
+    type(None): frozenset({type(None)}),
+}
+MOST_KINDS_KNOWN = 4096
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _strings: Callable[[str], tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -108,6 +114,15 @@ class RowCodec(Generic[S]):
         self._to_field = [
             (place, codecs[name].to_field) for place, name in enumerate(self.columns) if name in codecs
         ]
+        hints = get_type_hints(struct)
+        self._numbers = {
+            name: kinds for name in self.columns if (kinds := _number_kinds(name, hints, codecs))
+        }
+        self._numbers_in: Callable[[tuple[Any, ...]], tuple[Any, ...]] = itemgetter(
+            *map(self.columns.index, self._numbers)
+        )
+        self._fitting: set[tuple[type, ...]] = set()
+        """Of what kinds the numbers were in rows that could be read: nearly all rows are like one of a few."""
 
     def values(self, row: S) -> tuple[Any, ...]:
         """Returns the row's values in the order of the columns."""
@@ -173,10 +188,29 @@ class RowCodec(Generic[S]):
         return UnreadableRow(f"The {self._kind.__name__.lower()} {row_id} cannot be read.")
 
     def _row(self, values: tuple[Any, ...]) -> S:
+        """Raises one of `UNREADABLE`; SQLite keeps a text in a column of numbers, where somebody has put one."""
+        kinds = tuple(map(type, self._numbers_in(values)))
+        if kinds not in self._fitting:
+            self._check_numbers(kinds)
         fields = list(values)
         for place, to_field in self._to_field:
             fields[place] = to_field(fields[place])
         return self._struct(**dict(zip(self.columns, fields, strict=True)))
+
+    def _check_numbers(self, kinds: tuple[type, ...]) -> None:
+        for (name, accepted), kind in zip(self._numbers.items(), kinds, strict=True):
+            if kind not in accepted:
+                raise TypeError(f"{name} is stored as {kind.__name__}")
+        if len(self._fitting) < MOST_KINDS_KNOWN:
+            self._fitting.add(kinds)
+
+
+def _number_kinds(name: str, hints: Mapping[str, Any], codecs: Mapping[str, Codec]) -> frozenset[type]:
+    """Returns what a column of numbers may hold; nothing for any other column."""
+    options = get_args(hints[name]) or (hints[name],)
+    if name in codecs or not all(one in NUMBERS for one in options):
+        return frozenset()
+    return frozenset().union(*(NUMBERS[one] for one in options))
 
 
 def described(error: Exception) -> str:
