@@ -29,4 +29,4 @@ async def use_of(fleet: Fleet, dataset_id: str, *, jobs: bool) -> DatasetUse:
             workers=[worker.name for worker in view.workers() if dataset_id in worker.datasets],
         )
 
-    return await fleet.read(look)
+    return await (fleet.scan if jobs else fleet.read)(look)

@@ -69,7 +69,8 @@ async def look(
             mine=_mine(view, owner, now, standing, explainer),
         )
 
-    return await fleet.read(read)
+    # For whoever sees a part, all jobs of the line are counted one by one.
+    return await (fleet.read if fleet.sees_everything or not line else fleet.scan)(read)
 
 
 def _line(

@@ -114,8 +114,8 @@ def test_no_more_jobs_are_acted_on_than_were_confirmed() -> None:
     class BusyFleet:
         act = staticmethod(fleet.act)
 
-        async def read(self, look: Callable[[View], Any]) -> Any:
-            value = await fleet.read(look)
+        async def scan(self, look: Callable[[View], Any]) -> Any:
+            value = await fleet.scan(look)
             if not late:
                 late.append(bench.submit())
             return value

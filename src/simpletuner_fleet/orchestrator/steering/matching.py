@@ -94,7 +94,7 @@ async def count(fleet: Fleet, filter_of: FilterOf, act: MassAct) -> MatchCount:
         where, at_least = _asked(view, filter_of, act)
         return MatchCount(count=sum(view.jobs_matching(where).values()), at_least=at_least)
 
-    return await fleet.read(look)
+    return await fleet.scan(look)
 
 
 async def act_on_all(
@@ -122,7 +122,7 @@ async def act_on_all(
         seen = msgspec.structs.replace(where, seen_by=scope_of(view))
         return MatchingJobs(jobs=jobs, where=seen, at_least=at_least)
 
-    chosen = await fleet.read(look)
+    chosen = await fleet.scan(look)
     jobs = chosen.jobs
     refusals: list[RefusedJob] = []
     done = 0

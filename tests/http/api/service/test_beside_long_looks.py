@@ -14,6 +14,8 @@ from simpletuner_fleet.engine.visibility import ScopedFleet
 from simpletuner_fleet.orchestrator.runtime import Runtime
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.ports import Store, View
+from simpletuner_fleet.queries import overview
+from simpletuner_fleet.queries.dataset_use import use_of
 from simpletuner_fleet.store import open_store
 from simpletuner_fleet.store.writing.scanners import SCANNERS
 from tests.http.api_kit import Running, orchestrator
@@ -57,6 +59,41 @@ async def long_looks(running: Running, *, reading: bool) -> AsyncIterator[None]:
     finally:
         may_end.set()
         await asyncio.gather(*looks)
+
+
+@asynccontextmanager
+async def long_read(running: Running) -> AsyncIterator[None]:
+    """One look alone in the thread of all short reads."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def held(view: View) -> None:
+        begun.set()
+        assert may_end.wait(6 * SOON_S)
+
+    look = asyncio.ensure_future(running.fleet.read(held))
+    try:
+        assert await asyncio.to_thread(begun.wait, SOON_S)
+        yield
+    finally:
+        may_end.set()
+        await look
+
+
+async def test_what_goes_through_many_rows_takes_no_turn_among_the_short_reads(store: Store) -> None:
+    """With a million jobs, a count of those with a word in their names kept every short read waiting for 5 s."""
+    async with orchestrator(store=store) as running:
+        await running.post("/api/quotas", QUOTA)
+        await running.submit()
+        ann = ScopedFleet(running.fleet, lambda: VisibilityScope(ids=frozenset({"u_ann"})))
+        search = {"search": {"q": "word"}}
+        async with long_read(running), asyncio.timeout(SOON_S):
+            counted = await running.post("/api/matching/count", {**search, "act": "cancel"})
+            assert counted["count"] == 0
+            assert (await running.post("/api/matching/cancel", {**search, "expected": 0}))["done"] == 0
+            assert [one["used"] for one in (await running.get("/api/quotas/me"))["quotas"]] == [0]
+            seen = await overview.look(ann, "u_ann")
+            assert seen.line is not None
+            assert (await use_of(running.fleet, "ds_1", jobs=True)).job_count == 0
 
 
 async def test_a_probe_waits_for_no_look(store: Store) -> None:

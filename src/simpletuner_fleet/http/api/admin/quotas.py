@@ -102,7 +102,7 @@ async def standings(call: Call[Any]) -> list[StandingView]:
     seen = {(one.quota.id, one.account): one for one in counted}
     if storage_book(organisation):
         pairs = [(one.quota, one.account) for one in counted]
-        stored = await fleet.read(lambda view: stored_standings(view, pairs))
+        stored = await fleet.scan(lambda view: stored_standings(view, pairs))
         seen |= {(one.quota.id, one.account): one for one in stored}
     return [
         StandingView(
