@@ -1,6 +1,7 @@
 """A loss curve from progress bars alone, as the real trainer draws them."""
 
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -63,6 +64,14 @@ def test_a_bar_that_is_cut_in_the_middle_of_a_write_is_read_when_it_is_whole(tmp
         desk.prints(whole[at : at + 7])
     desk.journal.note(True)
     assert desk.curve() == [(1, 0.5), (2, 0.25), (3, 0.125)]
+
+
+def test_bars_that_follow_an_emptying_of_the_output_are_noted(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.prints("a long introduction\n" * 50 + drawn(1, 1.5) + drawn(2, 1.25) + "\n")
+    os.truncate(desk.log, 0)
+    desk.prints(drawn(3, 1.0) + drawn(4, 0.5), ended=True)
+    assert [step for step, _ in desk.curve()] == [1, 2, 3, 4]
 
 
 def test_an_agent_that_starts_again_notes_no_step_twice(tmp_path: Path) -> None:

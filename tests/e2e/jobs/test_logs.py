@@ -64,6 +64,13 @@ def test_every_byte_of_both_streams_arrives_also_when_agent_and_server_are_kille
     wait_until(all_there, "every byte is there")
 
 
+def test_a_job_that_empties_its_own_log_ends_with_what_it_printed_after_that(world: World) -> None:
+    world.start_worker("gpu-1")
+    job_id = world.submit(world.command("sh", "-c", "seq 300000; echo emptied > /dev/stdout; echo the end"))
+    assert world.becomes(job_id, "completed")["results"] == "stored"
+    assert log_of(world, job_id).endswith(b"emptied\nthe end\n")
+
+
 def test_progress_is_folded_times_are_kept_and_a_follower_survives_a_restart(world: World) -> None:
     worker = world.start_worker("gpu-1")
     gate, token = world.gate(), world.folder / "token"

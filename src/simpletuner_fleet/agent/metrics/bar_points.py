@@ -6,6 +6,7 @@ numbers are, in the same order whoever reads them again.
 
 import json
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -75,6 +76,8 @@ class BarJournal:
         if file is None:
             return
         with file:
+            if os.fstat(file.fileno()).st_size < self._offset:
+                self._offset = 0  # a script has emptied it
             for _ in range(MOST_PIECES):
                 file.seek(self._offset)
                 piece = file.read(PIECE_BYTES)

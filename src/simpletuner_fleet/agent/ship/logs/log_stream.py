@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -33,6 +33,8 @@ DEFAULT_LOG_BYTES = 1024 * MIB
 TAIL_BYTES = 8 * MIB
 NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 """There is nothing to read at that path: nothing at all, a link that leads nowhere, or a socket."""
+COMPARED_BYTES = 64
+_BLANK_LINES = b" " * 255 + b"\n"
 
 
 class LogLimits(Struct, frozen=True):
@@ -57,6 +59,12 @@ class Withheld(Struct, frozen=True):
 def left_out(gap: int, why: str = "") -> bytes:
     """Returns a line of its own, whatever was cut before it."""
     return f"\n… {gap:,} bytes left out{why} …\n".encode()
+
+
+def lost(length: int) -> bytes:
+    """Returns so many bytes in place of as many that were noted and are there no more: where each byte goes is decided."""
+    said = b"\n[%d bytes lost: this output was emptied before they were sent]" % length
+    return (said[: length - 1] + _BLANK_LINES * (length // len(_BLANK_LINES) + 1))[: length - 1] + b"\n"
 
 
 class LogStream:
@@ -88,6 +96,10 @@ class LogStream:
         self._taken_up = False
         self._recorded = [ByteRange(0, 0, 0.0, False) for _ in self._sources]
         """The newest bytes of each file that the journal has."""
+        self._ends = [(0, b"") for _ in self._sources]
+        """Up to where each file was read by this process, and the last bytes before."""
+        self._emptied_at = [0 for _ in self._sources]
+        """Of what is sent: what the journal has of each file before this place is of its former content."""
         self._folds = [Fold() for _ in self._sources]
         self._wall_offset_s = 0.0
         """What to add to the time of a fold for that of a clock on the wall."""
@@ -148,6 +160,8 @@ class LogStream:
             self._sources = known
             self._recorded = [ByteRange(0, 0, 0.0, False) for _ in known]
             self._folds = [Fold() for _ in known]
+            self._ends = [(0, b"") for _ in known]
+            self._emptied_at = [0 for _ in known]
         elif self._names:
             _write_names(self._names, self._sources)
         self._journal.open()
@@ -167,6 +181,8 @@ class LogStream:
         _write_names(self._names, [*self._sources, *new])
         self._recorded += [ByteRange(0, 0, 0.0, False) for _ in new]
         self._folds += [Fold() for _ in new]
+        self._ends += [(0, b"") for _ in new]
+        self._emptied_at += [0 for _ in new]
         self._sources += new
 
     def _go_back(self, source: int) -> None:
@@ -183,16 +199,32 @@ class LogStream:
         if kept:
             self._recorded[source] = kept[-1]
 
+    def _begin_anew_if_emptied(self, source: int, file: BinaryIO, now: float) -> None:
+        """Reads a file from its beginning that was emptied: a script has written `> /dev/stdout`.
+
+        It is shorter than before then, or by now so long that something else stands where its end was.
+        """
+        reached, (end, seen) = self._folds[source].reached, self._ends[source]
+        size = os.fstat(file.fileno()).st_size
+        if size < reached or (end == reached < size and _end_at(file, reached) != seen):
+            self._recorded[source] = ByteRange(0, 0, now, False)
+            self._folds[source] = Fold(0, False, now)
+            self._emptied_at[source] = self._journal.size
+
     def _scan(self, source: int, now: float, ended: bool) -> bool:
-        fold, blocks = self._folds[source], 0
+        blocks = 0
         try:
             with open_job_file(self._sources[source]) as file:
+                self._begin_anew_if_emptied(source, file, now)
+                fold = self._folds[source]
                 while blocks < BLOCKS_PER_SCAN:
                     data = self._mask.read(file, fold.reached, READ_BYTES, ended=ended)
                     if not data:
                         break
                     self._add(source, fold.feed(data, now))
                     blocks += 1
+                if blocks:
+                    self._ends[source] = fold.reached, _end_at(file, fold.reached)
         except NotRecorded:
             raise
         except OSError as error:
@@ -224,7 +256,7 @@ class LogStream:
     def _give_back_middle(self, source: int) -> None:
         """Frees what is neither of the beginning nor of the end that are sent: a flood must not fill the worker's disk."""
         head, tail, size = self._limits.head_bytes, self._limits.tail_bytes, self._journal.size
-        if len(self._sources) > 1 or size - head - tail < PUNCH_BYTES:
+        if len(self._sources) > 1 or any(self._emptied_at) or size - head - tail < PUNCH_BYTES:
             return
         start = next(record.raw + record.length for record in self._journal.records_at(head))
         end = next(record.raw for record in self._journal.records_at(size - 2 * tail)) - self._mask_bytes
@@ -232,6 +264,7 @@ class LogStream:
         if end - start >= PUNCH_BYTES:
             punch_hole(self._sources[source], start, end)
             self._freed = end
+            self._ends[source] = 0, b""  # with short ends the hole may reach into it
 
     def read_chunk(self, offset: int, *, ended: bool) -> Chunk | None:
         """Returns the next chunk from `offset` on, or None while there is none.
@@ -275,10 +308,29 @@ class LogStream:
             for part in parts:
                 if part.source not in files:
                     files[part.source] = _Window(open_job_file(self._sources[part.source]), self._mask)
-            return b"".join([files[part.source].read(part.raw, part.length) for part in parts])
+            return b"".join(self._filled(files, parts))
         finally:
             for window in files.values():
                 window.file.close()
+
+    def _filled(self, files: Mapping[int, "_Window"], parts: Sequence[Record]) -> Iterator[bytes]:
+        """Yields the bytes of the parts, and something else of the same length where they are lost."""
+        missing = 0
+        for part in parts:
+            is_former = part.sent < self._emptied_at[part.source]
+            data = b"" if is_former else files[part.source].read(part.raw, part.length)
+            if data and missing:
+                yield lost(missing)
+                missing = 0
+            yield data
+            missing += part.length - len(data)
+        if missing:
+            yield lost(missing)
+
+
+def _end_at(file: BinaryIO, end: int) -> bytes:
+    file.seek(max(0, end - COMPARED_BYTES))
+    return file.read(min(end, COMPARED_BYTES))
 
 
 def _names_in(file: Path) -> list[Path]:

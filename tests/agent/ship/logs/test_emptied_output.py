@@ -1,0 +1,75 @@
+"""A script that writes `> /dev/stdout` empties its own log, and that keeps no job from ending."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.agent.ship.logs.log_stream import MIB, PUNCH_BYTES, LogLimits, LogStream, lost
+from tests.agent.log_files import all_bytes, scanned, stream_of
+
+LOST = b"bytes lost: this output was emptied before they were sent]"
+
+
+def printed(log: Path, text: bytes) -> None:
+    with log.open("ab") as file:
+        file.write(text)
+
+
+def read_after_emptying(tmp_path: Path, before: bytes, after: bytes) -> tuple[LogStream, Path]:
+    log = tmp_path / "output.log"
+    printed(log, before)
+    stream = scanned(stream_of(log))
+    os.truncate(log, 0)
+    printed(log, after)
+    scanned(stream, 2.0)
+    return scanned(stream, 3.0, ended=True), log
+
+
+@pytest.mark.parametrize("after", [b"x\n", b"something that is longer than what there was before\n"])
+def test_what_is_printed_after_the_emptying_follows_what_was_sent_before(
+    tmp_path: Path, after: bytes
+) -> None:
+    stream, _ = read_after_emptying(tmp_path, b"before\n", after)
+    assert all_bytes(stream, ended=True, start=len(b"before\n")) == after
+
+
+def test_what_was_not_sent_before_the_emptying_is_said_to_be_lost(tmp_path: Path) -> None:
+    before = b"never sent\n" * 300_000
+    stream, _ = read_after_emptying(tmp_path, before, b"after\n" * 600_000)
+    sent = all_bytes(stream, ended=True, start=11)
+    assert len(sent) == len(before) - 11 + 3_600_000
+    assert sent.endswith(b"after\n" * 600_000)
+    assert LOST in sent[:100]
+    assert sent.count(LOST) == -(-(len(before) - 11) // MIB), "once in each chunk"
+    assert b"never sent" not in sent
+
+
+def test_bytes_that_a_disk_has_lost_keep_no_log_from_its_end(tmp_path: Path) -> None:
+    """The journal of an earlier process names them."""
+    log = tmp_path / "output.log"
+    printed(log, b"one line\n" * 100)
+    scanned(stream_of(log)).close()
+    os.truncate(log, 450)
+    stream = scanned(stream_of(log), ended=True)
+    assert all_bytes(stream, ended=True) == lost(900) + b"one line\n" * 50
+
+
+def test_an_output_of_which_only_the_ends_are_kept_is_not_taken_for_an_emptied_one(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    stream = stream_of(log, LogLimits(0, 0))
+    for _ in range(3):
+        printed(log, b"flood\n" * (PUNCH_BYTES // 4))
+        scanned(stream)
+        printed(log, b"x\n")
+        scanned(stream)
+    assert scanned(stream, ended=True).read_chunk(0, ended=True) is not None
+    assert stream._journal.size == log.stat().st_size, "no byte was read twice"
+
+
+@pytest.mark.parametrize("length", [1, 2, 30, 75, 1000, 3 * MIB])
+def test_what_stands_for_lost_bytes_is_as_long_as_they_were(length: int) -> None:
+    filling = lost(length)
+    assert len(filling) == length
+    assert filling.endswith(b"\n")
+    assert max(map(len, filling.split(b"\n"))) < 400
