@@ -1,17 +1,20 @@
 """What was said of an earlier turn of a job and arrives late, or after a restart, harms no newer turn."""
 
+from http import HTTPStatus
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from simpletuner_fleet.agent import program
 from simpletuner_fleet.agent.actions import Action, Forget, SendAccept, SendReport, StartTrainer
+from simpletuner_fleet.agent.agent import FOLDER_LOST
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.jobs.job import EndReason, Results
 from simpletuner_fleet.protocol.messages import (
     CheckpointNow,
     Orders,
@@ -20,7 +23,8 @@ from simpletuner_fleet.protocol.messages import (
     StopAttempt,
     ValidateNow,
 )
-from tests.agent.attempts.test_attempts_left import agent_of, worker
+from tests.agent.answering import answering
+from tests.agent.attempts.test_attempts_left import ENDED_WELL, agent_of, left, worker
 from tests.agent.test_inbox import offer, running
 
 OLD, NEW = Turn("j_1", 3), Turn("j_1", 5)
@@ -99,6 +103,29 @@ async def test_what_an_earlier_process_has_reported_is_not_begun_again(tmp_path:
     assert agent.inbox.accepted(Turn("j_1", later)) == [StartTrainer(offer("j_1", later))]
     assert agent.inbox.delivered(NEW) == []
     assert agent.inbox.offered(offer("j_1", NEW.epoch)) == []
+
+
+async def test_a_job_whose_folder_is_lost_is_not_said_to_have_left_nothing(tmp_path: Path) -> None:
+    """A power cut kept its report and not its order: nobody knows what was sent of its results."""
+    heard: list[StatusReport] = []
+    completed = StatusReport(status=ReportStatus.COMPLETED, epoch=NEW.epoch, exit_code=0)
+    with StateDir.open(tmp_path) as state:
+        Spool(state.spool_dir).append("j_1", completed)
+        left(state, exit=ENDED_WELL).order_file.write_bytes(b"")
+        async with (
+            answering(
+                lambda: (HTTPStatus.OK, {"accepted": True, "job_status": "completed"}),
+                lambda body: heard.append(msgspec.json.decode(body, type=StatusReport)),
+            ) as client,
+            worker(state, client=client) as (attempts, _runner),
+        ):
+            agent = agent_of(state, attempts, client)
+            await program._take_up(agent)
+            assert await agent.delivery.deliver_once()
+    assert [(report.status, report.results) for report in heard] == [
+        (ReportStatus.COMPLETED, Results.MISSING)
+    ]
+    assert heard[0].error == FOLDER_LOST
 
 
 def test_the_report_of_what_is_held_again_is_delivered_as_ever() -> None:

@@ -65,6 +65,7 @@ WARN_UNSTORED_EVERY_S = 600.0
 DISOWNED_AFTER_S = 600.0
 """From when the lease has run out: so long may a rotated token be on its way."""
 BEATS_BEFORE_END_S = 5.0
+FOLDER_LOST = "the worker does not find its order any more, and cannot tell what of it was sent"
 KEEP_IDLE_S = 60.0
 """At least: a connection outlives the pause between two heartbeats, however long that is."""
 
@@ -276,7 +277,11 @@ class Agent:
         return report.status is not ReportStatus.COMPLETED or not senders.was_cut_short(turn)
 
     def _complete_report(self, turn: Turn, report: StatusReport) -> None:
-        if report.status is ReportStatus.COMPLETED:
+        if report.status is not ReportStatus.COMPLETED:
+            return
+        if self.inbox.has_its_report_alone(turn):
+            report.results, report.error = Results.MISSING, FOLDER_LOST
+        else:
             results = self.attempts.senders.results(turn)
             report.results = results
             report.error = self.attempts.senders.trouble(turn) if results is Results.MISSING else None

@@ -119,6 +119,10 @@ class Inbox:
         if turn not in self.held:
             self._reported.add(turn)
 
+    def has_its_report_alone(self, turn: Turn) -> bool:
+        """Tells whether nothing but its report was found of it: nobody knows what of its results was sent."""
+        return turn in self._reported
+
     def heard(self, orders: Orders) -> list[Action]:
         actions: list[Action] = []
         for stop in orders.stop:
