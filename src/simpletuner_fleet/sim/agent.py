@@ -63,7 +63,6 @@ class SimulatedAgent(AgentProcess):
         super().__init__(machine)
         self.incarnation = machine.next_incarnation()
         self.inbox = Inbox(persistent=machine.kind.persistent, max_jobs=machine.kind.max_jobs)
-        self.stream: Stream | None = None
         self.registered = False
         self.leaving = False
         self.timeout_s = machine.orchestrator.policy.heartbeat_timeout_s

@@ -17,6 +17,7 @@ class AgentProcess(ABC):
         self.world = machine.world
         self.alive = True
         self.paused = False
+        self.stream: Stream | None = None
         self._missed: list[Callable[[], None]] = []
         """What was to be done while it was paused."""
 
@@ -59,7 +60,9 @@ class AgentProcess(ABC):
             self.machine.agent.hear_again(message)
 
     def hear_again(self, message: StreamMessage) -> None:
-        self._run(lambda: self.hear(message))
+        """Hears it where it listens: a new process does so once its registration was answered."""
+        if self.stream is not None:
+            self._run(lambda: self.hear(message))
 
     @abstractmethod
     def hear(self, message: StreamMessage) -> None: ...
