@@ -1,6 +1,5 @@
 """Provides the fleet to asyncio programs: `async with AsyncFleet() as fleet: await fleet.submit("my-config")`."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -14,6 +13,7 @@ from simpletuner_fleet.client.calls.logs import LogPart, log_lines
 from simpletuner_fleet.client.calls.sync_driver import warn_user
 from simpletuner_fleet.client.calls.waiting import wait
 from simpletuner_fleet.client.curves import Metrics
+from simpletuner_fleet.client.files.async_moves import in_thread
 from simpletuner_fleet.client.files.uploads import Progress
 from simpletuner_fleet.client.fleet import NO_PROGRESS, FleetClient
 from simpletuner_fleet.client.table import calls
@@ -244,11 +244,10 @@ class AsyncFleetClient:
     ) -> list[Path]:
         """Downloads a job's artifacts, or its newest checkpoint, into a folder (default: its id).
 
-        Each file is verified; what is there already is not downloaded again. Runs in a thread.
+        Each file is verified; what is there already is not downloaded again. Runs in a thread, which ends when this is
+        cancelled.
         """
-        return await asyncio.to_thread(
-            lambda: self._blocking.download(job, to, latest_checkpoint=latest_checkpoint)
-        )
+        return await in_thread(lambda: self._blocking.download(job, to, latest_checkpoint=latest_checkpoint))
 
     async def push_dataset(
         self,
@@ -258,8 +257,11 @@ class AsyncFleetClient:
         with_indices: bool = False,
         progress: Progress = NO_PROGRESS,
     ) -> DatasetView:
-        """Stores a folder as a dataset (default name: the folder's), in a thread. Sends only what is not stored yet."""
-        return await asyncio.to_thread(
+        """Stores a folder as a dataset (default name: the folder's). Sends only what is not stored yet.
+
+        Runs in a thread, which ends when this is cancelled.
+        """
+        return await in_thread(
             lambda: self._blocking.push_dataset(folder, name, with_indices=with_indices, progress=progress)
         )
 

@@ -1,5 +1,6 @@
 """Limits how long an answer may take as a whole: a peer that drips it would outlast every timeout of a single read."""
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 import httpcore2
 import httpx2
 
+from simpletuner_fleet.client import interruption
 from simpletuner_fleet.client.troubles import TooSlow
 
 TIMEOUT_S = 30.0
@@ -162,6 +164,7 @@ class _LimitedBackend(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Any = None,
     ) -> httpcore2.NetworkStream:
+        interruption.check()
         limit = _present.get()
         timeout = limit.sending(timeout) if limit else timeout
         return _LimitedStream(
@@ -184,9 +187,9 @@ class _LimitedStream(httpcore2.NetworkStream):
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         limit = _present.get()
         if limit is None:
-            return self._inner.read(max_bytes, timeout)
+            return self._read(max_bytes, timeout)
         try:
-            data = self._inner.read(max_bytes, limit.receiving(timeout))
+            data = self._read(max_bytes, limit.receiving(timeout))
         except httpcore2.ReadTimeout as error:
             if not limit.has_ended_the_silence():
                 raise
@@ -199,11 +202,21 @@ class _LimitedStream(httpcore2.NetworkStream):
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Writes in small pieces, since the stream below begins the time anew whenever some bytes were taken."""
         limit = _present.get()
-        if limit is None:
-            self._inner.write(buffer, timeout)
-            return
-        for begin in range(0, len(buffer), PIECE_BYTES):
-            self._inner.write(buffer[begin : begin + PIECE_BYTES], limit.sending(timeout))
+        with interruption.hanging_up(self._socket):
+            if limit is None:
+                self._inner.write(buffer, timeout)
+                return
+            for begin in range(0, len(buffer), PIECE_BYTES):
+                self._inner.write(buffer[begin : begin + PIECE_BYTES], limit.sending(timeout))
+
+    def _read(self, max_bytes: int, timeout: float | None) -> bytes:
+        with interruption.hanging_up(self._socket):
+            return self._inner.read(max_bytes, timeout)
+
+    @property
+    def _socket(self) -> socket.socket:
+        line: socket.socket = self._inner.get_extra_info("socket")
+        return line
 
     def close(self) -> None:
         self._inner.close()
@@ -213,7 +226,8 @@ class _LimitedStream(httpcore2.NetworkStream):
     ) -> httpcore2.NetworkStream:
         limit = _present.get()
         timeout = limit.sending(timeout) if limit else timeout
-        return _LimitedStream(self._inner.start_tls(ssl_context, server_hostname, timeout))
+        with interruption.hanging_up_copy(self._socket):
+            return _LimitedStream(self._inner.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

@@ -4,7 +4,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TextIO
 
 from simpletuner_fleet.cli.frame.command_name import as_called
@@ -202,6 +203,17 @@ class Output:
     def say_all(self, texts: Iterable[str]) -> None:
         for text in texts:
             self.say(text)
+
+    @contextmanager
+    def going_on_later(self) -> Iterator[None]:
+        """Tells whoever interrupts a transfer meanwhile that nothing is lost."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():  # which has shown ^C
+                self.say("")
+            self.say(_("Stopped. What has arrived is kept: the same command goes on from there."))
+            raise
 
     def hint(self, text: str) -> None:
         """Prints what the user might do next, only where stderr is a terminal."""

@@ -62,7 +62,8 @@ def download(args: argparse.Namespace) -> int:
             downloader.to_archive(place, files)
         else:
             place = Path(args.to or job_id)
-            downloader.to_folder(place, files)
+            with out.going_on_later():
+                downloader.to_folder(place, files)
         names = ", ".join(manifest["name"] for manifest in manifests)
         total = spoken_size(sum(file.size for file in files))
         out.say(

@@ -44,7 +44,7 @@ FILES = (
 def push(args: argparse.Namespace) -> int:
     out, folder = Output(args), Path(os.path.expanduser(args.folder))
     name = args.name or name_for(folder)
-    with connected(args) as api, _progress(out) as progress:
+    with out.going_on_later(), connected(args) as api, _progress(out) as progress:
         pushed = read_folder(folder, progress, with_indices=args.with_indices)
         sender = Sender(api, progress)
         stored = sender.send(pushed, name)
@@ -108,7 +108,7 @@ def delete(args: argparse.Namespace) -> int:
 
 def pull(args: argparse.Namespace) -> int:
     out, folder = Output(args), Path(os.path.expanduser(args.folder))
-    with connected(args) as api:
+    with out.going_on_later(), connected(args) as api:
         dataset_id = find_dataset(api, args.dataset)
         dataset = api.get(f"{DATA}/{segment(dataset_id)}", lookup=True)
         base = f"{DATA}/{segment(dataset_id)}/objects"

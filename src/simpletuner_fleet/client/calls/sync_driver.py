@@ -1,14 +1,15 @@
 """Takes the steps of a call and blocks meanwhile."""
 
-import time
 import warnings
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from threading import Lock
 from typing import Any, TypeVar
 
 import httpx2
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.client import interruption
 from simpletuner_fleet.client.calls.call import Give, OpenStream, Read, Received, Send, Sleep, Step, Steps
 from simpletuner_fleet.client.calls.caller import RouteCaller
 from simpletuner_fleet.client.connection import ConnectionSettings, authorization
@@ -52,10 +53,15 @@ class SyncDriver:
     def __init__(self, caller: RouteCaller, where: ConnectionSettings, warn: Warn) -> None:
         self._caller, self._where, self._warn = caller, where, warn
         self._clients: dict[str, LimitedClient] = {}
+        self._making = Lock()
 
     @property
     def client(self) -> LimitedClient:
         """Returns the client for the present address; checks the server's identity before any token is sent."""
+        with self._making:  # of two that threads make at once nobody would close the first
+            return self._client()
+
+    def _client(self) -> LimitedClient:
         url = self._caller.url
         if url not in self._clients:
             try:
@@ -122,7 +128,7 @@ class SyncDriver:
             case Read():
                 return held.read()
             case Sleep():
-                time.sleep(step.seconds)
+                interruption.pause(step.seconds)
         return None
 
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx2
 from msgspec import Struct
 
+from simpletuner_fleet.client import interruption
 from simpletuner_fleet.client.errors import ClientError, fail, unreachable
 from simpletuner_fleet.client.files.file_api import SENT_ON, FileApi, segment
 from simpletuner_fleet.client.time_limits import LimitedClient, Pace, is_too_slow, pieces
@@ -61,7 +62,7 @@ def files_to_download(job_id: str, manifests: list[dict[str, Any]]) -> list[Remo
 
 
 class Downloader:
-    def __init__(self, api: FileApi, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, api: FileApi, *, sleep: Callable[[float], None] = interruption.pause) -> None:
         self._api = api
         self._sleep = sleep
         self._straight = True
@@ -246,6 +247,7 @@ def digest_so_far(path: Path) -> Any:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK_BYTES):
+            interruption.check()
             digest.update(chunk)
     return digest
 

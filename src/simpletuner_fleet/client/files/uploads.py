@@ -4,9 +4,7 @@ import hashlib
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -15,6 +13,7 @@ from typing import Any
 import httpx2
 from msgspec import Struct
 
+from simpletuner_fleet.client import interruption
 from simpletuner_fleet.client.errors import ClientError, fail, unreachable
 from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S, FileApi
 from simpletuner_fleet.client.time_limits import Pace, is_too_slow, sent
@@ -29,6 +28,7 @@ SENT_AT_ONCE = 4
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 ROUNDS = 3
 PIECE_BYTES = 64 * 1024
+READ_BYTES = 256 * 1024
 OBJECTS = "/api/data/objects"
 KEEPS_NOTHING = N_("what is sent there is answered, and does not arrive")
 TRAINERS_INDEX = re.compile(r"aspect_ratio_bucket_(indices|metadata)(_.*)?\.json")
@@ -105,8 +105,8 @@ def read_folder(folder: Path, progress: Progress, *, with_indices: bool = False)
         progress("hash", size, total)
         return FileEntry(path=place, size=size, sha256=sha256), path
 
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
-        entries = sorted(threads.map(entry, paths), key=lambda one: one[0].path)
+    read = interruption.side_by_side(entry, paths, min(8, os.cpu_count() or 1))
+    entries = sorted(read, key=lambda one: one[0].path)
     if not entries:
         raise fail(
             _("cannot push %(folder)s", folder=folder),
@@ -128,8 +128,12 @@ def name_for(folder: Path) -> str:
 
 def _digest_and_size(path: Path) -> tuple[str, int]:
     """Returns the digest and the size of exactly the bytes that were read."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+    digest, piece = hashlib.sha256(), memoryview(bytearray(READ_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(piece):
+            interruption.check()
+            digest.update(piece[:count])
+        return digest.hexdigest(), file.tell()
 
 
 def _is_text(place: str) -> bool:
@@ -138,7 +142,7 @@ def _is_text(place: str) -> bool:
 
 class Sender:
     def __init__(
-        self, api: FileApi, progress: Progress, *, sleep: Callable[[float], None] = time.sleep
+        self, api: FileApi, progress: Progress, *, sleep: Callable[[float], None] = interruption.pause
     ) -> None:
         self._api = api
         self._progress = progress
@@ -166,17 +170,12 @@ class Sender:
         missing = self._missing(pushed)
         total = sum(pushed.contents[sha256].size - offset for sha256, offset in missing.items())
         manifest_offset = missing.pop(pushed.id, None)
-        with ThreadPoolExecutor(max_workers=SENT_AT_ONCE) as threads:
-            jobs = [
-                threads.submit(self._send, sha256, pushed.contents[sha256], offset, total)
-                for sha256, offset in missing.items()
-            ]
-            try:
-                for job in jobs:
-                    job.result()
-            except BaseException:
-                threads.shutdown(cancel_futures=True)
-                raise
+
+        def send(one: tuple[str, int]) -> None:
+            sha256, offset = one
+            self._send(sha256, pushed.contents[sha256], offset, total)
+
+        interruption.side_by_side(send, missing.items(), SENT_AT_ONCE)
         if manifest_offset is not None:
             self._send(pushed.id, pushed.contents[pushed.id], manifest_offset, total)
 

@@ -1,0 +1,36 @@
+"""Moves files for asyncio programs, in a thread that ends when whoever waits for it is cancelled."""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import TypeVar
+
+from simpletuner_fleet.client.interruption import Interruption
+
+Result = TypeVar("Result")
+ENDING_S = 1.0
+"""How long a thread is waited for that was told to end; one that looks up a name or connects cannot be woken."""
+
+
+async def in_thread(act: Callable[[], Result]) -> Result:
+    """Returns what it returns. Once this has raised that it was cancelled, the thread reads and writes nothing more."""
+    interruption = Interruption()
+
+    def work() -> Result:
+        with interruption.begun():
+            return act()
+
+    working = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        interruption.end()
+        working.add_done_callback(_forget)
+        await asyncio.wait([working], timeout=ENDING_S)
+        raise
+
+
+def _forget(working: asyncio.Future[Result]) -> None:
+    """Looks at an error that nobody wants to know, so that asyncio does not tell of it."""
+    if not working.cancelled():
+        working.exception()
