@@ -170,8 +170,8 @@ LEADING = (
         "a-publication-is-lost",
         "a job completes, and what its owner wanted published is never tried",
         "orchestrator/publishing.py",
-        "    if publish and transaction.tx.publication(job.id) is None:\n",
-        "    if publish and transaction.tx.publication(job.id) is not None:\n",
+        "    if publish and not _is_there(transaction.tx, job.id):\n",
+        "    if publish and _is_there(transaction.tx, job.id):\n",
         SIM,
     ),
     Mutant(

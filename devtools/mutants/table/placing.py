@@ -329,8 +329,8 @@ PLACING = (
         "a-job-tried-again-starts-anew",
         "a job that was lost waits for jobs an hour once more, though it has been counted",
         "core/people/quotas.py",
-        "if _of_starts(quota) and job.attempts:",
-        "if _of_starts(quota) and job.attempts > 99:",
+        "if _of_starts(quota) and job.attempts else",
+        "if _of_starts(quota) and job.attempts > 99 else",
         ("tests/core/people/test_quota_table.py",),
     ),
     Mutant(

@@ -155,8 +155,8 @@ TRAINING = (
         "offer-taken-twice",
         "an offer heard again after its end is run again",
         "agent/inbox.py",
-        "        if turn in self.held or turn in self._over:",
-        "        if turn in self.held:",
+        "turn in self._reported or turn in self._over or self",
+        "turn in self._reported or self",
         INBOX,
     ),
     Mutant(
