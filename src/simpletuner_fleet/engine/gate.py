@@ -6,6 +6,8 @@ heartbeats; with this limit it is a few, and one person's are never all of them.
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from simpletuner_fleet.core.errors import TooManyRequests
 
@@ -56,6 +58,15 @@ class Gate:
             raise
         finally:
             _less(self._waiting_of, caller)
+
+    @asynccontextmanager
+    async def inside(self, caller: str) -> AsyncIterator[None]:
+        if not self.enter_at_once(caller):
+            await self.enter(caller)
+        try:
+            yield
+        finally:
+            self.leave(caller)
 
     def leave(self, caller: str) -> None:
         _less(self._inside, caller)

@@ -228,6 +228,21 @@ def scope_of(view: View) -> VisibilityScope:
     return view.scope if isinstance(view, ScopedView) else FULL_VISIBILITY
 
 
+class CallersFleet(Fleet):
+    """Is the fleet for one caller: it shows all, but their long looks come one after another."""
+
+    __slots__ = ("_caller",)
+
+    def __init__(self, fleet: Fleet, caller: str) -> None:
+        self.__dict__ = fleet.__dict__
+        self._caller = caller
+
+    async def scan(self, look: Callable[[View], T]) -> T:
+        """Does as the fleet's, when the caller's turn has come. Raises TooManyRequests where that takes too long."""
+        async with self.scan_gate.inside(self._caller):
+            return await super().scan(look)
+
+
 class ScopedFleet(Fleet):
     """Shows the fleet as one caller sees it; all but its reads is shared with the fleet itself."""
 
@@ -246,15 +261,10 @@ class ScopedFleet(Fleet):
         return await super().read(lambda view: look(restricted(view, scope)))
 
     async def scan(self, look: Callable[[View], T]) -> T:
-        """Does as the fleet's, when the caller's turn has come. Raises TooManyRequests where that takes too long."""
+        """Does the same for a caller who sees a part; whoever acts for a person is one caller with them."""
         scope = self._scope_of()
-        caller = min(scope.ids, default="")
-        if not self.scan_gate.enter_at_once(caller):
-            await self.scan_gate.enter(caller)
-        try:
+        async with self.scan_gate.inside(max(scope.ids, default="")):
             return await super().scan(lambda view: look(restricted(view, scope)))
-        finally:
-            self.scan_gate.leave(caller)
 
     async def read_now(self, look: Callable[[View], T]) -> T:
         scope = self._scope_of()

@@ -16,7 +16,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.engine.streams import StreamHub, Wakeups
-from simpletuner_fleet.engine.visibility import ScopedFleet
+from simpletuner_fleet.engine.visibility import CallersFleet, ScopedFleet
 from simpletuner_fleet.http.access.auth import Principal
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
@@ -243,9 +243,9 @@ class ScopedDeps:
 
     __slots__ = ("_whole", "fleet")
     _whole: Deps
-    fleet: ScopedFleet
+    fleet: Fleet
 
-    def __init__(self, whole: Deps, fleet: ScopedFleet) -> None:
+    def __init__(self, whole: Deps, fleet: Fleet) -> None:
         object.__setattr__(self, "_whole", whole)
         object.__setattr__(self, "fleet", fleet)
 
@@ -272,12 +272,14 @@ def whole_deps(call: Call[Any]) -> Deps:
 def deps_of(call: Call[Any]) -> Deps:
     """Returns what the caller may see: without `admin.see_all`, a person or token sees only their part of the fleet.
 
-    Every handler goes through this.
+    Every handler goes through this. Of nobody's long looks several run at once, whatever they may see.
     """
     deps: Deps = call.app
     caller = call.principal
-    if caller.kind not in ("token", "user") or caller.can(SEE_ALL):
+    if caller.kind not in ("token", "user", "loopback"):
         return deps
+    if caller.kind == "loopback" or caller.can(SEE_ALL):
+        return cast(Deps, ScopedDeps(deps, CallersFleet(deps.fleet, caller.owner_id or caller.id)))
     return cast(Deps, ScopedDeps(deps, ScopedFleet(deps.fleet, lambda: visibility_scope_of(call))))
 
 
