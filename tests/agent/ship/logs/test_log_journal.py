@@ -9,6 +9,7 @@ import pytest
 
 from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange
 from simpletuner_fleet.agent.ship.logs.log_journal import Journal, NotRecorded
+from tests.agent.log_files import all_bytes, scanned, stream_of
 
 RECORD_BYTES = 32
 
@@ -78,3 +79,37 @@ def test_as_much_is_recorded_at_once_as_files_can_have_and_records_of_older_work
     ]
     assert later.size == 2**47 + 2**32
     later.close()
+
+
+@pytest.mark.parametrize(
+    ("kept", "spoiled"),
+    [
+        (3, bytes(5 * RECORD_BYTES)),
+        (1, bytes(RECORD_BYTES)),
+        (0, b"\xff" * 2 * RECORD_BYTES),
+        (2, struct.pack("<BBHIQQd", 0, 0, 0, 10, 20, 20, float("nan"))),
+        (2, struct.pack("<BBHIQQd", 0, 0, 0, 10, 2**60, 2**60, 1.0)),
+    ],
+)
+def test_what_a_disk_has_spoiled_is_not_gone_on_from(tmp_path: Path, kept: int, spoiled: bytes) -> None:
+    journal = opened(tmp_path / "index")
+    journal.add(0, [ByteRange(at, at + 10, float(at), False) for at in (0, 10, 20)])
+    journal.close()
+    whole = (tmp_path / "index").read_bytes()
+    (tmp_path / "index").write_bytes(whole[: kept * RECORD_BYTES] + spoiled + whole[kept * RECORD_BYTES :])
+    later = opened(tmp_path / "index")
+    assert (later.size, later.resumed) == (10 * kept, kept > 0)
+    later.add(0, [ByteRange(10 * kept, 10 * kept + 5, 9.0, False)])
+    assert [record.raw for record in later.records_at(0)] == [10 * at for at in range(kept + 1)]
+    later.close()
+
+
+@pytest.mark.parametrize("spoiled", [bytes(2 * RECORD_BYTES), b"\xff" * 2 * RECORD_BYTES])
+def test_a_log_whose_journal_is_spoiled_is_sent_to_its_end(tmp_path: Path, spoiled: bytes) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(b"a line\n" * 100)
+    scanned(stream_of(log)).close()
+    log.with_suffix(".index").write_bytes(spoiled)
+    again = scanned(stream_of(log), ended=True)
+    assert all_bytes(again, ended=True, start=350) == b"a line\n" * 50
+    again.close()

@@ -5,6 +5,7 @@ on where an earlier one was killed, and memory does not grow with the output.
 """
 
 import contextlib
+import math
 import os
 import struct
 from collections.abc import Iterator
@@ -54,20 +55,34 @@ class Journal:
         """Bytes to send, as far as that is decided."""
 
     def open(self) -> None:
-        """Goes on where an earlier process ended. Raises OSError, and may then be called again."""
+        """Goes on where an earlier process ended. Raises OSError, and may then be called again.
+
+        What follows a record that a disk has spoiled (zeros, after a power cut) counts as never noted.
+        """
         if self._file >= 0:
             return
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            whole = os.fstat(self._file).st_size // _FORMAT.size
-            os.ftruncate(self._file, whole * _FORMAT.size)
-            last = self._record(whole - 1) if whole else None
+            self._count = os.fstat(self._file).st_size // _FORMAT.size
+            self._count = self._sound()
+            os.ftruncate(self._file, self._count * _FORMAT.size)
+            last = self._record(self._count - 1) if self._count else None
         except BaseException:
+            self._count = 0
             self.close()
             raise
-        self._count, self.resumed = whole, last is not None
+        self.resumed = last is not None
         # Last, because another thread reads what lies below it.
         self.size = last.sent + last.length if last else 0
+
+    def _sound(self) -> int:
+        """Returns how many records follow one another from the first."""
+        count = sent = 0
+        for record in self._from(0):
+            if record.sent != sent or record.length <= 0 or not math.isfinite(record.at):
+                break
+            count, sent = count + 1, sent + record.length
+        return count
 
     def close(self) -> None:
         file, self._file = self._file, -1
