@@ -146,8 +146,8 @@ async def test_who_waits_for_a_job_that_is_not_there_any_more_keeps_no_other_fro
     try:
         fleet = fleet_over(again, told_at_once=1)
         await tell_all(fleet)
-        told = [(await one(fleet, f"j_{seq}")).state for seq in range(3, 9)]
-        assert told == ["blocked", "blocked", "queued", "queued", "queued", "queued"]
+        states = [(await one(fleet, f"j_{seq}")).state for seq in range(3, 9)]
+        assert states == ["blocked", "blocked", "queued", "queued", "queued", "queued"]
     finally:
         await again.close()
 

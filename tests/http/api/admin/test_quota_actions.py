@@ -154,13 +154,13 @@ async def test_a_submission_counts_nothing_that_the_watch_of_the_quotas_has_coun
     await watch_quotas(server.fleet)
     await lab.stores(job, b"y" * 50)
 
-    async def told() -> list[int]:
+    async def used_as_submissions_say() -> list[int]:
         return [one["used"] for one in (await lab.submitted(lab.ann))["quotas"]]
 
     server.clock.at += GOOD_FOR_S
-    assert await told() == [900]
+    assert await used_as_submissions_say() == [900]
     server.clock.at += WATCHED_GOOD_FOR_S
-    assert await told() == [950]
+    assert await used_as_submissions_say() == [950]
 
 
 async def test_storage_of_others_concerns_nobody_but_where_it_is_of_all_together(lab: Lab) -> None:
