@@ -119,20 +119,20 @@ def test_who_is_kept_waiting_is_as_if_each_were_asked_whatever_has_happened(seed
             assert expected == []
             kept_at_all += bool(compared)
             continue
-        told = list(roster.by_precedence(name, kept))
-        assert crowd.may_start(told) == expected
+        yielded = list(roster.by_precedence(name, kept))
+        assert crowd.may_start(yielded) == expected
         if roster.book is None or all(one.kind is not OF_STARTS for one in roster.book.quotas):
-            assert told == expected, "nobody is looked at who is kept waiting"
+            assert yielded == expected, "nobody is looked at who is kept waiting"
         kept_at_all += len(compared) > len(expected)
         passed += bool(expected)
 
         def placed(class_id: str) -> Placement | None:
             head = roster.lines.head(class_id)
-            found = place(roster, crowd.waiting[head], crowd.limits) if head else None
-            return found if isinstance(found, Placement) else None
+            answer = place(roster, crowd.waiting[head], crowd.limits) if head else None
+            return answer if isinstance(answer, Placement) else None
 
         everybody = sorted(filter(None, map(roster.lines.precedence, roster.lines.classes_with_jobs())))
-        first = next((found for *_, one in everybody if (found := placed(one))), None)
+        first = next((placement for *_, one in everybody if (placement := placed(one))), None)
         assert place_next(roster, crowd.waiting.__getitem__, crowd.limits) == first
         assert next(place_in_order(roster, crowd.waiting.__getitem__, crowd.limits), None) == first
     assert kept_at_all > 20
@@ -193,9 +193,9 @@ def test_whose_attempt_ends_is_looked_at_again_and_nobody_else() -> None:
         job_of = fleet.jobs.__getitem__
         assert place_next(fleet.roster, job_of, limits) is None
         fleet.roster.see_attempt(an_attempt_elsewhere(7), None, "u7", "five")
-        found: list[Placement | None] = []
-        calls = calls_of(lambda: found.append(place_next(fleet.roster, job_of, limits)))
-        assert [one.job.requires.owner for one in found if one] == ["u7"]
+        placements: list[Placement | None] = []
+        calls = calls_of(lambda: placements.append(place_next(fleet.roster, job_of, limits)))
+        assert [one.job.requires.owner for one in placements if one] == ["u7"]
         return calls
 
     assert cost(3_000) <= cost(100) + 40, "but for the logarithm of a heap"
