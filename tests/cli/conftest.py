@@ -91,14 +91,15 @@ class FakeServer:
                 )
                 fake.seen.append(seen)
                 try:
-                    self._send(fake.answer(seen))
+                    self._send(fake.answer(seen), address.path)
                 except CutOff:
                     self.close_connection = True
 
-            def _send(self, answer: Answer) -> None:
+            def _send(self, answer: Answer, path: str) -> None:
                 body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
                 self.send_response(answer.status)
-                for name, value in answer.headers.items():
+                given = {name.lower(): value for name, value in answer.headers.items()}
+                for name, value in {**usual_headers(answer.body, path), **given}.items():
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -119,9 +120,19 @@ class FakeServer:
         return given if isinstance(given, Answer) else Answer(200, given)
 
 
+def usual_headers(body: Any, path: str) -> dict[str, str]:
+    """What an orchestrator says of such an answer, where a test says nothing else."""
+    if not isinstance(body, bytes):
+        return {"content-type": "application/json"}
+    if path.endswith("/logs"):
+        return {"content-type": "text/plain; charset=utf-8", "x-log-attempt": "0"}
+    is_stream = path.endswith("/events")
+    return {"content-type": "text/event-stream; charset=utf-8" if is_stream else "application/octet-stream"}
+
+
 def problem(status: int, code: str, detail: str, **more: Any) -> Answer:
     body = {"type": f"urn:x:{code}", "title": "T", "status": status, "detail": detail, "code": code, **more}
-    return Answer(status, body, {"Content-Type": "application/problem+json"})
+    return Answer(status, body, {"content-type": "application/problem+json"})
 
 
 @pytest.fixture

@@ -20,12 +20,16 @@ DRIPS = {
 
 
 @contextmanager
-def dripping(kind: str, context: ssl.SSLContext | None = None) -> Iterator[str]:
+def dripping(
+    kind: str, context: ssl.SSLContext | None = None, content_type: str = "application/json"
+) -> Iterator[str]:
     """Yields the address of a server that sends the beginning at once, then one drop after the other."""
+    beginning, drop = DRIPS[kind]
+    drip = beginning.replace(b"application/json", content_type.encode()), drop
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as door:
         door.settimeout(0.05)
-        taking = threading.Thread(target=_take, args=(door, over, DRIPS[kind], context))
+        taking = threading.Thread(target=_take, args=(door, over, drip, context))
         taking.start()
         try:
             scheme = "https" if context else "http"

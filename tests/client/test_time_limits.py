@@ -96,7 +96,8 @@ async def test_waiting_with_asyncio_ends_when_its_time_is_up(drip: str) -> None:
 
 @every_drip
 def test_a_log_keeps_a_pace(drip: str) -> None:
-    with dripping(drip) as url, Fleet(url, "st_x") as fleet, Soon():
+    of_a_log = "text/plain\r\nX-Log-Attempt: 1"
+    with dripping(drip, content_type=of_a_log) as url, Fleet(url, "st_x") as fleet, Soon():
         with pytest.raises(ClientError) as raised:
             list(fleet.logs("j_1"))
         assert raised.value.code in (TOO_SLOW, "E_FOREIGN_ANSWER")
@@ -105,7 +106,8 @@ def test_a_log_keeps_a_pace(drip: str) -> None:
 @every_drip
 def test_a_download_keeps_a_pace_and_its_part_stays(drip: str, tmp_path: Path) -> None:
     file = RemoteFile(url="/api/file", place="a/b", size=1_000_000_000, sha256="0" * 64)
-    with dripping(drip) as url, Fleet(url, "st_x") as fleet, Soon():
+    octets = "application/octet-stream"
+    with dripping(drip, content_type=octets) as url, Fleet(url, "st_x") as fleet, Soon():
         with pytest.raises(ClientError) as raised:
             Downloader(fleet._files).to_folder(tmp_path, [file])
         assert raised.value.code == TOO_SLOW

@@ -122,6 +122,7 @@ def tls_server(
             received.append(f"{self.requestline}\n{self.headers}")
             answer = ca.pem if ca and self.path == "/ca.pem" else body
             self.send_response(200 if self.path != "/ca.pem" or ca else 404)
+            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -14,6 +14,8 @@ from tests.cli.conftest import Answer, FakeServer, Run, Seen, problem
 from tests.quiet_server import QuietServer
 
 FAR_BEYOND_S = 20.0
+JSON_HEADERS = {"Content-Type": "application/json"}
+LOG_HEADERS = {"Content-Type": "text/plain; charset=utf-8", "X-Log-Attempt": "1"}
 BASE = {"id": "j_1", "config_name": "c", "attempt": 0, "max_retries": 3, "gpus": []}
 
 
@@ -43,15 +45,20 @@ class LiveServer:
                 elif path == "/api/jobs":
                     live.looked.release()
                     self._body(json.dumps({"jobs": [live.states[live.at]], "next": None}).encode())
+                elif "lines=" in self.path:
+                    page = {"attempt": 1, "ended": True, "size": len(live.log)}
+                    self._body(json.dumps(page).encode())
                 else:
-                    self._body(live.log)
+                    self._body(live.log, LOG_HEADERS)
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
                 self._body(b'{"success": true, "job_id": "j_1", "status": "queued"}')
 
-            def _body(self, body: bytes) -> None:
+            def _body(self, body: bytes, headers: Mapping[str, str] = JSON_HEADERS) -> None:
                 self.send_response(200)
+                for name, value in headers.items():
+                    self.send_header(name, value)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -155,9 +162,11 @@ class PingingStream:
 
         class Handling(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                is_stream = self.path.startswith("/api/events")
                 self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream" if is_stream else "application/json")
                 self.end_headers()
-                if not self.path.startswith("/api/events"):
+                if not is_stream:
                     self.wfile.write(json.dumps({**BASE, "status": "queued"}).encode())
                     return
                 stream.opened += 1
@@ -333,13 +342,13 @@ class SilentServer:
 
             def _log(self, offset: int) -> None:
                 silent.opened += 1
-                self._body(whole[offset : offset + 4], {"X-Log-Offset": str(offset), "X-Log-Attempt": "1"})
+                self._body(whole[offset : offset + 4], {**LOG_HEADERS, "X-Log-Offset": str(offset)})
                 if silent.opened == 1:
                     ended.wait(10)
 
             def _body(self, body: bytes, more: dict[str, str] | None = None) -> None:
                 self.send_response(200)
-                for name, value in (more or {}).items():
+                for name, value in (more or JSON_HEADERS).items():
                     self.send_header(name, value)
                 length = len(body) + (1 if more and silent.opened == 1 else 0)
                 self.send_header("Content-Length", str(length))
@@ -390,15 +399,20 @@ def test_a_followed_log_goes_on_where_it_broke_off(
 
         def do_GET(self) -> None:
             path, _, query = self.path.partition("?")
-            if not path.endswith("/logs"):
-                body = b'{"id": "j_1", "status": "running"}'
+            if not path.endswith("/logs") or "lines=" in query:
+                body = json.dumps(
+                    {"id": "j_1", "status": "running", "attempt": 1, "ended": True, "size": len(whole)}
+                ).encode()
                 self.send_response(200)
+                self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
                 return
             offset = int(query.partition("offset=")[2] or 0)
             self.send_response(200)
+            self.send_header("Content-Type", "text/plain; charset=utf-8")
+            self.send_header("X-Log-Attempt", "0")
             self.send_header("Content-Length", str(len(whole) - offset))
             self.end_headers()
             self.wfile.write(whole[offset : offset + 6])

@@ -37,7 +37,7 @@ class PingingServer:
                 case OpenStream():
                     self._silent_s = step.read_timeout_s or 0.0
                     self._next_ping = self.now + PING_EVERY_S
-                    result = Received(200, {}, b"")
+                    result = Received(200, {"content-type": "text/event-stream"}, b"")
                 case Send():
                     result = self.answer(step)
                     error = httpx2.ReadTimeout("no answer") if result is None else None
@@ -52,7 +52,7 @@ class PingingServer:
                     error = httpx2.ReadTimeout("silent")
 
     def answer(self, step: Send) -> Received | None:
-        return Received(200, {}, self._job)
+        return Received(200, {"content-type": "application/json"}, self._job)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from simpletuner_fleet.cli.frame.text import COLOUR, TerminalLogText
 from simpletuner_fleet.cli.jobs.finishing_notes import FinishingNotes
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import CONTENT_TIMEOUT_S, Api, will_pass
+from simpletuner_fleet.client.answers import TEXT
 from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.client.time_limits import Pace, pieces
 from simpletuner_fleet.client.troubles import of_connection_error
@@ -120,7 +121,7 @@ def _chunks(api: Api, path: str, request: LogRequest) -> Iterator[bytes]:
     while True:
         query = {"follow": 1 if request.follow else None, **place, **request.where}
         try:
-            with api.stream(path, query, read_timeout_s=SILENT_S) as answer:
+            with api.stream(path, query, read_timeout_s=SILENT_S, kind=TEXT) as answer:
                 left = RECONNECTS
                 offset = _offset(answer, query)
                 request.attempt = request.attempt or _number(answer.headers.get(ATTEMPT_HEADER)) or None
@@ -252,7 +253,7 @@ def _tail_begins_at(api: Api, path: str, request: LogRequest) -> int:
     """Asks where so many of the last lines begin: a page has fewer than a text may have."""
     try:
         with api.stream(
-            path, {"tail": request.tail, **request.where}, read_timeout_s=CONTENT_TIMEOUT_S
+            path, {"tail": request.tail, **request.where}, read_timeout_s=CONTENT_TIMEOUT_S, kind=TEXT
         ) as answer:
             return _number(answer.headers.get(OFFSET_HEADER))
     except httpx2.TransportError as error:
@@ -276,7 +277,7 @@ def _content_of(
         ]
     first = begins[0]
     where = {"offset": first, "limit": page["end"] - first, **request.where}
-    content = api.content(path, where, kind="text/plain")
+    content = api.content(path, where, kind=TEXT)
     return [content[begin - first : end - first] for begin, end in zip(begins, ends, strict=True)]
 
 

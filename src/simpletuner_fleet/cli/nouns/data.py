@@ -14,6 +14,7 @@ from simpletuner_fleet.cli.frame.quantities import ago, size_text, spoken_size
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.datasets import find_dataset
+from simpletuner_fleet.client.answers import BYTES
 from simpletuner_fleet.client.files.downloads import Downloader, RemoteFile
 from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.client.files.uploads import Progress, Sender, name_for, read_folder
@@ -136,7 +137,7 @@ def pull(args: argparse.Namespace) -> int:
 def files_of(api: Api, dataset_id: str) -> tuple[FileEntry, ...]:
     """Returns the files of a manifest, whose SHA-256 must be the dataset's id: its paths are written to this disk."""
     digest = dataset_id.removeprefix(PREFIX)
-    data = api.content(f"{DATA}/{PREFIX}{digest}/objects/{digest}")
+    data = api.content(f"{DATA}/{PREFIX}{digest}/objects/{digest}", kind=BYTES)
     try:
         if id_of(data) == digest:
             return read_manifest(data, Policy(max_dataset_files=sys.maxsize))

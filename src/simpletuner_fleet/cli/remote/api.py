@@ -18,6 +18,7 @@ from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, 
 from simpletuner_fleet.cli.frame.output import tell
 from simpletuner_fleet.cli.remote.problems import problem_of
 from simpletuner_fleet.client import connection
+from simpletuner_fleet.client.answers import JSON, NOT_PACKED, content_type_of, is_ours
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S, leads_elsewhere
 from simpletuner_fleet.client.time_limits import (
@@ -29,7 +30,7 @@ from simpletuner_fleet.client.time_limits import (
     pieces,
     within,
 )
-from simpletuner_fleet.client.troubles import of_connection_error
+from simpletuner_fleet.client.troubles import ForeignAnswer, of_connection_error
 from simpletuner_fleet.client.trust import CONNECT_TIMEOUT_S, TrustError, context_for, trusting_nobody
 from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
 from simpletuner_fleet.languages import _
@@ -217,19 +218,25 @@ class Api:
         *,
         read_timeout_s: float,
         headers: dict[str, str] | None = None,
+        kind: str = "",
     ) -> Iterator[httpx2.Response]:
-        """Yields an answer that comes in pieces. The caller handles transport errors while reading."""
+        """Yields an answer that comes in pieces; `kind` is the content type that it must have.
+
+        The caller handles transport errors while reading.
+        """
         target = _with_query(path, query)
         if self._curl:
             self._print_curl("GET", target, None, {})
         timeout = httpx2.Timeout(self._within(TIMEOUT_S), read=read_timeout_s)
-        all_headers = {"Accept": "*/*", **(headers or {})}
+        all_headers = {"Accept": "*/*", **NOT_PACKED, **(headers or {})}
         try:
             with self.client.stream("GET", target, timeout=timeout, headers=all_headers) as answer:
                 if answer.status_code >= 400 or leads_elsewhere(answer.status_code, all_headers):
                     with within(read_timeout_s):
                         answer.read()
                     self._read(answer)
+                if kind and not is_ours(answer.headers, kind):
+                    raise self._of_another_kind(answer, kind)
                 yield answer
         except httpx2.DecodingError:
             raise self._unreadable() from None
@@ -237,12 +244,10 @@ class Api:
             self._turn_away()
             raise
 
-    def content(self, path: str, query: dict[str, Any] | None = None, *, kind: str = "") -> bytes:
+    def content(self, path: str, query: dict[str, Any] | None = None, *, kind: str) -> bytes:
         """Returns the whole of an answer that is not JSON; `kind` is the content type that it must have."""
         try:
-            with self.stream(path, query, read_timeout_s=CONTENT_TIMEOUT_S) as answer:
-                if not answer.headers.get("content-type", "").startswith(kind):
-                    raise self._of_another_kind(answer, kind)
+            with self.stream(path, query, read_timeout_s=CONTENT_TIMEOUT_S, kind=kind) as answer:
                 return b"".join(pieces(answer.iter_bytes(), CONTENT_TIMEOUT_S, Pace()))
         except httpx2.TransportError as error:
             raise CliError(of_connection_error(error, self.where.url)) from None
@@ -264,6 +269,8 @@ class Api:
             )
         if answer.status_code == 204:
             return None
+        if not is_ours(answer.headers, JSON):
+            raise self._of_another_kind(answer, "JSON")
         try:
             return answer.json()
         except (ValueError, RecursionError):
@@ -271,6 +278,8 @@ class Api:
 
     def _of_another_kind(self, answer: httpx2.Response, expected: str) -> CliError:
         kind = answer.headers.get("content-type") or _("something")
+        if content_type_of(answer.headers) == expected:
+            return CliError(of_connection_error(ForeignAnswer(answer.status_code), self.where.url))
         return self._foreign(_("%(kind)s instead of %(expected)s", kind=kind, expected=expected))
 
     def _unreadable(self) -> CliError:

@@ -8,6 +8,7 @@ import httpx2
 
 from simpletuner_fleet.cli.frame.errors import CliError
 from simpletuner_fleet.cli.remote.api import Api, will_pass
+from simpletuner_fleet.client.answers import EVENTS
 from simpletuner_fleet.client.time_limits import pieces
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge
@@ -44,7 +45,7 @@ def changes(api: Api, until: float | None = None) -> Iterator[None]:
         stands = False
         silent_s = _left(until, QUIET_S)
         try:
-            with api.stream("/api/events", read_timeout_s=silent_s) as answer:
+            with api.stream("/api/events", read_timeout_s=silent_s, kind=EVENTS) as answer:
                 stands = has_looked = True
                 # Looked at only once the stream stands, so that no change falls in between.
                 yield
@@ -71,7 +72,7 @@ def _news(answer: httpx2.Response, until: float | None, silent_s: float) -> Gene
     """
     last_look_at = time.monotonic()
     decoder = Decoder()
-    for chunk in pieces(answer.iter_raw(), silent_s):
+    for chunk in pieces(answer.iter_bytes(), silent_s):
         news = [event for event in decoder.feed(chunk) if event.name not in NO_NEWS]
         if news or time.monotonic() - last_look_at > LOOK_AGAIN_S:
             time.sleep(max(0.0, last_look_at + PAUSE_S - time.monotonic()))

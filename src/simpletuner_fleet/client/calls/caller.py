@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import httpx2
 import msgspec
 
+from simpletuner_fleet.client.answers import JSON, NOT_PACKED, is_ours
 from simpletuner_fleet.client.calls.call import OpenStream, Received, RouteCall, Send, Sleep, Steps
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.errors import ClientError, fail, problem_error, unreachable
@@ -24,6 +25,7 @@ RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
 LONGEST_RETRY_AFTER_S = 30.0
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 REPEATABLE = ("GET", "PUT", "DELETE")
+FOUND, EMPTY = 200, 204
 TOO_MANY, UNAVAILABLE = 429, 503
 Answered = TypeVar("Answered")
 
@@ -85,7 +87,7 @@ class RouteCaller:
                 failure: ClientError = unreachable(error, self.url)
                 elsewhere = not_sent
             else:
-                if received.status < 300:
+                if received.status == EMPTY or _is_document(received):
                     return received  # type: ignore[no-any-return]
                 failure = self.refusal(received)
                 pause_s = self._pause_after(received, failure, pauses, repeatable)
@@ -126,14 +128,14 @@ class RouteCaller:
         accept: str,
         read_timeout_s: float,
     ) -> Steps[Received]:
-        """Opens a stream; the caller handles transport errors."""
+        """Opens a stream of this content type; the caller handles transport errors."""
         target = target_of(call, path, query)
         try:
-            received: Received = yield OpenStream(target, {"Accept": accept}, read_timeout_s)
+            received: Received = yield OpenStream(target, {"Accept": accept, **NOT_PACKED}, read_timeout_s)
         except NOT_SENT:
             self.turn_away()
             raise
-        if received.status < 300:
+        if received.status == FOUND and is_ours(received.headers, accept):
             return received
         failure = self.refusal(received)
         if failure.code == NotLeader.code:
@@ -151,6 +153,10 @@ class RouteCaller:
                 "E_NOT_AN_ORCHESTRATOR",
                 UNREACHABLE,
             ) from None
+
+
+def _is_document(received: Received) -> bool:
+    return received.status < 300 and is_ours(received.headers, JSON)
 
 
 def target_of(call: RouteCall[Any], path: Mapping[str, str] | None, query: Mapping[str, Any] | None) -> str:

@@ -15,9 +15,18 @@ import httpx2
 from msgspec import Struct
 
 from simpletuner_fleet.client import interruption
+from simpletuner_fleet.client.answers import (
+    BYTES,
+    PAGE,
+    can_be_unpacked,
+    content_type_of,
+    is_ours,
+    is_packed,
+)
 from simpletuner_fleet.client.errors import ClientError, fail, unreachable
 from simpletuner_fleet.client.files.file_api import SENT_ON, FileApi, segment
 from simpletuner_fleet.client.time_limits import LimitedClient, Pace, is_too_slow, pieces
+from simpletuner_fleet.client.troubles import ForeignAnswer
 from simpletuner_fleet.core.training.checkpoint import MAX_SEGMENT_BYTES, NAME, SHA256, path_complaint
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.uploads import DIRECT_HEADER
@@ -26,6 +35,7 @@ CHUNK_BYTES = 1024 * 1024
 READ_TIMEOUT_S = 60.0
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 PART = ".part"
+FOUND, PART_FOUND = 200, 206
 
 
 class RemoteFile(Struct, frozen=True, kw_only=True):
@@ -146,6 +156,8 @@ class Downloader:
         with self._api.stream(file.url, headers=headers, read_timeout_s=READ_TIMEOUT_S) as answer:
             link = answer.headers.get("location", "") if answer.status_code == SENT_ON else ""
             if not link:
+                if not _is_ours(answer, file):
+                    raise unreachable(ForeignAnswer(answer.status_code), self._api.url)
                 yield from _body(answer, file, at)
                 return
         try:
@@ -153,7 +165,12 @@ class Downloader:
                 LimitedClient(timeout=READ_TIMEOUT_S) as client,
                 client.stream("GET", link, headers=_range(at)) as stored,
             ):
-                if stored.status_code != (206 if at else 200):
+                is_page = content_type_of(stored.headers) == PAGE
+                if (
+                    stored.status_code != (206 if at else 200)
+                    or is_page
+                    or not can_be_unpacked(stored.headers)
+                ):
                     raise httpx2.ReadError(f"the storage answers with HTTP {stored.status_code}")
                 yield from _body(stored, file, at)
         except (httpx2.TransportError, httpx2.InvalidURL):
@@ -181,9 +198,17 @@ def _range(at: int) -> dict[str, str]:
     return {"Range": f"bytes={at}-"} if at else {}
 
 
+def _is_ours(answer: httpx2.Response, file: RemoteFile) -> bool:
+    """Tells whether it is this file, as far as can be told so early. A proxy may take the ETag away, or add to it."""
+    is_file = answer.status_code in (FOUND, PART_FOUND) and is_ours(answer.headers, BYTES)
+    return is_file and file.sha256 in answer.headers.get("etag", file.sha256)
+
+
 def _body(answer: httpx2.Response, file: RemoteFile, at: int) -> Iterator[bytes]:
-    is_whole = answer.status_code != httpx2.codes.PARTIAL_CONTENT  # as from a proxy that knows no ranges
+    is_whole = answer.status_code != PART_FOUND  # as from a proxy that knows no ranges
     known, left = at if is_whole else 0, file.size - at
+    if not _has_length(answer, known + left) or not (is_whole or _begins_at(answer, at)):
+        raise httpx2.ReadError(_("the answer ended early"))
     for piece in pieces(answer.iter_raw(), READ_TIMEOUT_S, Pace()):
         chunk, known = piece[known:], max(0, known - len(piece))
         yield chunk[:left]
@@ -192,6 +217,15 @@ def _body(answer: httpx2.Response, file: RemoteFile, at: int) -> Iterator[bytes]
             return
     if left:
         raise httpx2.ReadError(_("the answer ended early"))
+
+
+def _has_length(answer: httpx2.Response, length: int) -> bool:
+    promised = answer.headers.get("content-length")
+    return promised is None or is_packed(answer.headers) or promised == str(length)
+
+
+def _begins_at(answer: httpx2.Response, at: int) -> bool:
+    return answer.headers.get("content-range", "").startswith(f"bytes {at}-")
 
 
 class VerifyingReader:

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import httpx2
 import msgspec
 
+from simpletuner_fleet.client.answers import JSON, is_ours
 from simpletuner_fleet.client.calls.call import Received, Send
 from simpletuner_fleet.client.calls.caller import RouteCaller
 from simpletuner_fleet.client.calls.sync_driver import SyncDriver, unpacking
@@ -63,6 +64,8 @@ class SyncFileApi:
             yield answer
 
     def _document(self, received: Received) -> Any:
+        if not is_ours(received.headers, JSON):
+            raise unreachable(ForeignAnswer(received.status), self.url)
         try:
             return msgspec.json.decode(received.content)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
