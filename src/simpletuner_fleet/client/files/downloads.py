@@ -17,12 +17,13 @@ from msgspec import Struct
 from simpletuner_fleet.client import interruption
 from simpletuner_fleet.client.answers import (
     BYTES,
+    NOT_PACKED,
     PAGE,
-    can_be_unpacked,
     content_type_of,
     is_ours,
     is_packed,
 )
+from simpletuner_fleet.client.calls.sync_driver import unpacking
 from simpletuner_fleet.client.errors import ClientError, fail, unreachable
 from simpletuner_fleet.client.files.file_api import SENT_ON, FileApi, segment
 from simpletuner_fleet.client.time_limits import LimitedClient, Pace, is_too_slow, pieces
@@ -77,6 +78,8 @@ class Downloader:
         self._sleep = sleep
         self._straight = True
         """Whether files may be read from the storage itself: until that has failed once."""
+        self._in_ranges = True
+        """Whether a part of a file can be asked for: until one has come packed."""
         self.fetched_bytes = 0
 
     def to_folder(self, folder: Path, files: list[RemoteFile]) -> None:
@@ -150,7 +153,9 @@ class Downloader:
                 self._sleep(pause_s)
 
     def _ask(self, file: RemoteFile, at: int) -> Iterator[bytes]:
-        headers = {"Range": f"bytes={at}-", "If-Range": f'"{file.sha256}"'} if at else {}
+        headers = dict(NOT_PACKED)
+        if at and self._in_ranges:
+            headers |= {"Range": f"bytes={at}-", "If-Range": f'"{file.sha256}"'}
         if self._straight:
             headers[DIRECT_HEADER] = "yes"
         with self._api.stream(file.url, headers=headers, read_timeout_s=READ_TIMEOUT_S) as answer:
@@ -158,19 +163,19 @@ class Downloader:
             if not link:
                 if not _is_ours(answer, file):
                     raise unreachable(ForeignAnswer(answer.status_code), self._api.url)
+                if answer.status_code == PART_FOUND and is_packed(answer.headers):
+                    # Nobody knows whether the range is of the file or of what it was packed into.
+                    self._in_ranges = False
+                    raise httpx2.ReadError(_("the answer ended early"))
                 yield from _body(answer, file, at)
                 return
         try:
             with (
                 LimitedClient(timeout=READ_TIMEOUT_S) as client,
-                client.stream("GET", link, headers=_range(at)) as stored,
+                client.stream("GET", link, headers=NOT_PACKED | _range(at)) as stored,
             ):
                 is_page = content_type_of(stored.headers) == PAGE
-                if (
-                    stored.status_code != (206 if at else 200)
-                    or is_page
-                    or not can_be_unpacked(stored.headers)
-                ):
+                if stored.status_code != (206 if at else 200) or is_page or is_packed(stored.headers):
                     raise httpx2.ReadError(f"the storage answers with HTTP {stored.status_code}")
                 yield from _body(stored, file, at)
         except (httpx2.TransportError, httpx2.InvalidURL):
@@ -209,7 +214,7 @@ def _body(answer: httpx2.Response, file: RemoteFile, at: int) -> Iterator[bytes]
     known, left = at if is_whole else 0, file.size - at
     if not _has_length(answer, known + left) or not (is_whole or _begins_at(answer, at)):
         raise httpx2.ReadError(_("the answer ended early"))
-    for piece in pieces(answer.iter_raw(), READ_TIMEOUT_S, Pace()):
+    for piece in pieces(_unpacked(answer), READ_TIMEOUT_S, Pace()):
         chunk, known = piece[known:], max(0, known - len(piece))
         yield chunk[:left]
         left -= len(chunk)
@@ -217,6 +222,12 @@ def _body(answer: httpx2.Response, file: RemoteFile, at: int) -> Iterator[bytes]
             return
     if left:
         raise httpx2.ReadError(_("the answer ended early"))
+
+
+def _unpacked(answer: httpx2.Response) -> Iterator[bytes]:
+    """Yields the bytes as they were before a proxy packed them. What cannot be unpacked is asked for again."""
+    with unpacking():
+        yield from answer.iter_bytes()
 
 
 def _has_length(answer: httpx2.Response, length: int) -> bool:
