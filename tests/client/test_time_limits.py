@@ -119,7 +119,7 @@ def test_the_answer_to_an_upload_ends(drip: str, monkeypatch: pytest.MonkeyPatch
     with dripping(drip) as url, Fleet(url, "st_x") as fleet, Soon():
         with pytest.raises(httpx2.ReadTimeout) as raised:
             fleet._files.put_bytes("/api/data/objects/x", {}, iter([b"a"]), 1)
-        assert time_limits.is_too_slow(raised.value)
+        assert time_limits.is_in_vain(raised.value)
 
 
 def test_a_server_that_is_silent_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

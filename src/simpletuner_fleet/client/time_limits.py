@@ -2,8 +2,8 @@
 
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -11,7 +11,7 @@ import httpcore2
 import httpx2
 
 from simpletuner_fleet.client import interruption
-from simpletuner_fleet.client.troubles import TooSlow
+from simpletuner_fleet.client.troubles import TooLarge, TooSlow
 
 TIMEOUT_S = 30.0
 """How long an answer may be silent."""
@@ -22,6 +22,10 @@ SLOWEST_BYTES_PER_S, SLOW_FOR_S = 1000.0, 300.0
 LEAST_S = 0.01
 """What a socket is given when the time is up: zero would mean not to wait at all, and another error."""
 PIECE_BYTES = 16 * 1024
+MOST_BYTES = 256 * 1024 * 1024
+"""Of an answer that is read as a whole: more than the list of all files of a hundred large checkpoints."""
+OF_PACKING = ("content-encoding", "content-length", "transfer-encoding")
+"""Headers that say nothing any more about content that was unpacked."""
 WHOLE_S = "whole_s"
 """The extension of a request that says how long the whole call may take."""
 
@@ -93,7 +97,45 @@ class LimitedClient(httpx2.Client):
         silent_s: float = request.extensions["timeout"]["read"] or TIMEOUT_S
         whole_s = request.extensions.get(WHOLE_S) or silent_s + (0.0 if stream else COMING_S)
         with within(whole_s, answer_alone=not isinstance(request.stream, httpx2.ByteStream)):
-            return super().send(request, stream=stream, **options)
+            answer = super().send(request, stream=True, **options)
+            return answer if stream else read_whole(answer)
+
+
+def read_whole(answer: httpx2.Response) -> httpx2.Response:
+    """Returns the answer with all of its content. It has a bound, since a little that is packed may become very much."""
+    with closing(answer):
+        content = joined(answer.iter_bytes())
+    return httpx2.Response(
+        answer.status_code, headers=unpacked_headers(answer), content=content, request=answer.request
+    )
+
+
+def unpacked_headers(answer: httpx2.Response) -> list[tuple[str, str]]:
+    return [one for one in answer.headers.multi_items() if one[0].lower() not in OF_PACKING]
+
+
+def joined(pieces: Iterable[bytes]) -> bytes:
+    whole = BoundedContent()
+    for piece in pieces:
+        whole.add(piece)
+    return whole.joined()
+
+
+class BoundedContent:
+    """Collects the pieces of an answer up to the most that an orchestrator sends as one."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, piece: bytes) -> None:
+        self._bytes += len(piece)
+        if self._bytes > MOST_BYTES:
+            raise httpx2.ReadError("too large") from TooLarge(MOST_BYTES)
+        self._pieces.append(piece)
+
+    def joined(self) -> bytes:
+        return b"".join(self._pieces)
 
 
 def extensions(whole_s: float | None) -> dict[str, Any]:
@@ -139,9 +181,9 @@ def sent(source: Iterator[bytes], pace: Pace) -> Iterator[bytes]:
         pace.moved(len(piece), time.monotonic() - began_at)
 
 
-def is_too_slow(error: BaseException | None) -> bool:
-    """Tells whether the peer dripped its answer: to ask again would take as long again."""
-    while error is not None and not isinstance(error, TooSlow):
+def is_in_vain(error: BaseException | None) -> bool:
+    """Tells whether the peer drips its answer, or it has no end: to ask again would take as long again."""
+    while error is not None and not isinstance(error, TooSlow | TooLarge):
         error = error.__cause__
     return error is not None
 

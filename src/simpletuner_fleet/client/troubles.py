@@ -40,6 +40,14 @@ class TooSlow(Exception):
     """Something answers a little at a time, and would take for ever."""
 
 
+class TooLarge(Exception):
+    """Something answers with more than an orchestrator ever does."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(f"the answer has more than {most_bytes} bytes")
+        self.most_mib = most_bytes // 2**20
+
+
 TROUBLES = {
     trouble.code: trouble
     for trouble in (
@@ -83,6 +91,16 @@ TROUBLES = {
                 N_("run the same command again"),
             ),
             "E_ANSWER_TOO_SLOW",
+            UNREACHABLE,
+        ),
+        Trouble(
+            N_("the answer of the orchestrator at %(url)s is too large"),
+            N_("it has more than %(most_mib)s MiB, which no answer of an orchestrator has"),
+            (
+                N_("verify orchestrator URL and port"),
+                N_("check what is in between: a proxy, a load balancer, a firewall's login page"),
+            ),
+            "E_ANSWER_TOO_LARGE",
             UNREACHABLE,
         ),
         Trouble(
@@ -218,7 +236,7 @@ def of_connection_error(error: BaseException, url: str, *, answered_before: bool
     """Finds the message for a failed connection along the error's causes: HTTP clients wrap the real one."""
     for cause in _causes(error):
         match cause:
-            case TooSlow() | ForeignAnswer():
+            case TooSlow() | TooLarge() | ForeignAnswer():
                 return _of_answer(cause, url)
             case TrustError():
                 return Trouble(cause.what, cause.why, (cause.next,), cause.code, TLS)
@@ -237,7 +255,9 @@ def of_connection_error(error: BaseException, url: str, *, answered_before: bool
     return _if_hung_up(error, url, answered_before) or _by_words(error, url)
 
 
-def _of_answer(answer: TooSlow | ForeignAnswer, url: str) -> Trouble:
+def _of_answer(answer: TooSlow | TooLarge | ForeignAnswer, url: str) -> Trouble:
+    if isinstance(answer, TooLarge):
+        return trouble("E_ANSWER_TOO_LARGE", url, most_mib=answer.most_mib)
     if isinstance(answer, TooSlow):
         return trouble("E_ANSWER_TOO_SLOW", url)
     return trouble("E_FOREIGN_ANSWER", url, status=answer.status)

@@ -26,8 +26,10 @@ from simpletuner_fleet.client.time_limits import (
     LimitedClient,
     Pace,
     extensions,
-    is_too_slow,
+    is_in_vain,
+    joined,
     pieces,
+    read_whole,
     within,
 )
 from simpletuner_fleet.client.troubles import ForeignAnswer, of_connection_error
@@ -203,7 +205,7 @@ class Api:
                 return self.call("POST", path, body=body, headers={"Idempotency-Key": key})
             except CliError as error:
                 sent = not isinstance(error.__context__, httpx2.ConnectError)
-                is_final = not will_pass(error) or is_too_slow(error.__context__)
+                is_final = not will_pass(error) or is_in_vain(error.__context__)
                 if pause_s is None or is_final or (pause_s == RESEND_AFTER_S[0] and not sent):
                     raise
                 self.note(_("no answer; sending the same request again (it cannot be executed twice) …"))
@@ -233,8 +235,8 @@ class Api:
             with self.client.stream("GET", target, timeout=timeout, headers=all_headers) as answer:
                 if answer.status_code >= 400 or leads_elsewhere(answer.status_code, all_headers):
                     with within(read_timeout_s):
-                        answer.read()
-                    self._read(answer)
+                        whole = read_whole(answer)
+                    self._read(whole)
                 if kind and not is_ours(answer.headers, kind):
                     raise self._of_another_kind(answer, kind)
                 yield answer
@@ -248,7 +250,7 @@ class Api:
         """Returns the whole of an answer that is not JSON; `kind` is the content type that it must have."""
         try:
             with self.stream(path, query, read_timeout_s=CONTENT_TIMEOUT_S, kind=kind) as answer:
-                return b"".join(pieces(answer.iter_bytes(), CONTENT_TIMEOUT_S, Pace()))
+                return joined(pieces(answer.iter_bytes(), CONTENT_TIMEOUT_S, Pace()))
         except httpx2.TransportError as error:
             raise CliError(of_connection_error(error, self.where.url)) from None
 

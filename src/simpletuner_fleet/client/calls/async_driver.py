@@ -12,7 +12,7 @@ from simpletuner_fleet.client.calls.caller import RouteCaller
 from simpletuner_fleet.client.calls.sync_driver import identity, unpacking
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.errors import unreachable
-from simpletuner_fleet.client.time_limits import COMING_S, TIMEOUT_S
+from simpletuner_fleet.client.time_limits import COMING_S, TIMEOUT_S, BoundedContent
 from simpletuner_fleet.client.troubles import TooSlow
 from simpletuner_fleet.client.trust import TrustError, Warn, context_for_async
 
@@ -27,6 +27,13 @@ async def within(whole_s: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise httpx2.ReadTimeout("too slow") from TooSlow()
+
+
+async def _content_of(answer: httpx2.Response) -> bytes:
+    whole = BoundedContent()
+    async for piece in answer.aiter_bytes():
+        whole.add(piece)
+    return whole.joined()
 
 
 class AwaitedAnswer:
@@ -46,7 +53,7 @@ class AwaitedAnswer:
                 client.stream("GET", step.target, headers=step.headers, timeout=timeout)
             )
             if answer.status_code >= 300:
-                return Received(answer.status_code, answer.headers, await answer.aread())
+                return Received(answer.status_code, answer.headers, await _content_of(answer))
         self._pieces = answer.aiter_bytes()
         return Received(answer.status_code, answer.headers, b"")
 
@@ -126,15 +133,17 @@ class AsyncDriver:
         match step:
             case Send():
                 client = await self._client()
-                async with within(step.whole_s or step.timeout_s + COMING_S):
-                    answer = await client.request(
+                async with (
+                    within(step.whole_s or step.timeout_s + COMING_S),
+                    client.stream(
                         step.method,
                         step.target,
                         content=step.body,
                         headers=step.headers,
                         timeout=step.timeout_s,
-                    )
-                return Received(answer.status_code, answer.headers, answer.content)
+                    ) as answer,
+                ):
+                    return Received(answer.status_code, answer.headers, await _content_of(answer))
             case OpenStream():
                 return await held.open(await self._client(), step)
             case Read():

@@ -13,7 +13,7 @@ from simpletuner_fleet.client.calls.call import OpenStream, Received, RouteCall,
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.errors import ClientError, fail, problem_error, unreachable
 from simpletuner_fleet.client.files.file_api import segment
-from simpletuner_fleet.client.time_limits import TIMEOUT_S, is_too_slow
+from simpletuner_fleet.client.time_limits import TIMEOUT_S, is_in_vain
 from simpletuner_fleet.client.troubles import UNREACHABLE, ForeignAnswer
 from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.languages import _
@@ -82,7 +82,7 @@ class RouteCaller:
                 received = yield request
             except httpx2.TransportError as error:
                 not_sent = isinstance(error, NOT_SENT)
-                may_help = not_sent or (repeatable and not is_too_slow(error))
+                may_help = not_sent or (repeatable and not is_in_vain(error))
                 pause_s = next(pauses, None) if may_help else None
                 failure: ClientError = unreachable(error, self.url)
                 elsewhere = not_sent

@@ -14,7 +14,14 @@ from simpletuner_fleet.client.calls.call import Give, OpenStream, Read, Received
 from simpletuner_fleet.client.calls.caller import RouteCaller
 from simpletuner_fleet.client.connection import ConnectionSettings, authorization
 from simpletuner_fleet.client.errors import unreachable
-from simpletuner_fleet.client.time_limits import TIMEOUT_S, LimitedClient, extensions, pieces, within
+from simpletuner_fleet.client.time_limits import (
+    TIMEOUT_S,
+    LimitedClient,
+    extensions,
+    pieces,
+    read_whole,
+    within,
+)
 from simpletuner_fleet.client.trust import TrustError, Warn, context_for
 from simpletuner_fleet.languages import _
 
@@ -37,7 +44,7 @@ class OpenAnswer:
         )
         if answer.status_code >= 300:
             with within(step.read_timeout_s):
-                return Received(answer.status_code, answer.headers, answer.read())
+                return Received(answer.status_code, answer.headers, read_whole(answer).content)
         self._pieces = pieces(answer.iter_bytes(), step.read_timeout_s)
         return Received(answer.status_code, answer.headers, b"")
 

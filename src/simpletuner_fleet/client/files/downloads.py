@@ -26,7 +26,7 @@ from simpletuner_fleet.client.answers import (
 from simpletuner_fleet.client.calls.sync_driver import unpacking
 from simpletuner_fleet.client.errors import ClientError, fail, unreachable
 from simpletuner_fleet.client.files.file_api import SENT_ON, FileApi, segment
-from simpletuner_fleet.client.time_limits import LimitedClient, Pace, is_too_slow, pieces
+from simpletuner_fleet.client.time_limits import LimitedClient, Pace, is_in_vain, pieces
 from simpletuner_fleet.client.troubles import ForeignAnswer
 from simpletuner_fleet.core.training.checkpoint import MAX_SEGMENT_BYTES, NAME, SHA256, path_complaint
 from simpletuner_fleet.languages import _
@@ -147,7 +147,7 @@ class Downloader:
                     yield chunk
             except httpx2.TransportError as error:
                 # Each piece of a drip begins the pauses anew: the rest would be asked for again for ever.
-                pause_s = None if is_too_slow(error) else next(pauses, None)
+                pause_s = None if is_in_vain(error) else next(pauses, None)
                 if pause_s is None:
                     raise unreachable(error, self._api.url) from None
                 self._sleep(pause_s)

@@ -19,7 +19,7 @@ from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S, leads_els
 from simpletuner_fleet.client.files.uploads import Progress, Sender, name_for, read_folder
 from simpletuner_fleet.client.table.fleet_answers import DatasetView
 from simpletuner_fleet.client.table.result_answers import ManifestsView
-from simpletuner_fleet.client.time_limits import TIMEOUT_S, within
+from simpletuner_fleet.client.time_limits import TIMEOUT_S, read_whole, within
 from simpletuner_fleet.client.troubles import NOT_FOUND, ForeignAnswer
 from simpletuner_fleet.languages import _
 
@@ -59,8 +59,8 @@ class SyncFileApi:
         with self._driver.client.stream("GET", path, headers=headers, timeout=timeout) as answer:
             if answer.status_code >= 400 or leads_elsewhere(answer.status_code, headers):
                 with unpacking(), within(read_timeout_s):
-                    answer.read()
-                raise self._caller.refusal(_received(answer))
+                    whole = read_whole(answer)
+                raise self._caller.refusal(_received(whole))
             yield answer
 
     def _document(self, received: Received) -> Any:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from simpletuner_fleet.client import interruption
 from simpletuner_fleet.client.errors import ClientError, fail, unreachable
 from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S, FileApi
-from simpletuner_fleet.client.time_limits import Pace, is_too_slow, sent
+from simpletuner_fleet.client.time_limits import Pace, is_in_vain, sent
 from simpletuner_fleet.client.troubles import NOT_FOUND
 from simpletuner_fleet.core.configs.datasets import canonical, id_of
 from simpletuner_fleet.core.training.checkpoint import FileEntry, path_complaint
@@ -196,7 +196,7 @@ class Sender:
                 pieces = sent(_pieces(content, offset, length), Pace())
                 answer = self._api.put_bytes(f"{OBJECTS}/{sha256}", query, pieces, length)
             except httpx2.TransportError as error:
-                pause_s = None if is_too_slow(error) else next(pauses, None)
+                pause_s = None if is_in_vain(error) else next(pauses, None)
                 self._pause(pause_s, unreachable(error, self._api.url))
                 continue
             except ClientError as error:
