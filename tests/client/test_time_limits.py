@@ -1,5 +1,6 @@
 """A server that drips its answer, against all that asks one: each call ends in its time, and says why."""
 
+import asyncio
 import ssl
 import threading
 import time
@@ -128,6 +129,29 @@ def test_a_server_that_is_silent_is_told_apart(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(ClientError) as raised:
             api.call("GET", "/api/jobs", timeout_s=0.4)
         assert raised.value.code == "E_CONN_TIMEOUT"
+
+
+@pytest.mark.parametrize("drip", ["headers", "small chunks", "body"])
+@pytest.mark.parametrize("every_s", [0.02, 60.0], ids=["drips", "is silent"])
+@pytest.mark.parametrize("act", ["logs", "whoami"])
+async def test_both_clients_say_the_same_of_one_cause(
+    monkeypatch: pytest.MonkeyPatch, drip: str, every_s: float, act: str
+) -> None:
+    monkeypatch.setattr("tests.client.dripping.EVERY_S", every_s)
+    monkeypatch.setattr(caller, "RESEND_AFTER_S", (0.0,))
+    of_a_log = "text/plain\r\nX-Log-Attempt: 1"
+    with dripping(drip, content_type="application/json" if act == "whoami" else of_a_log) as url, Soon():
+
+        def blocking() -> str:
+            with Fleet(url, "st_x") as fleet, pytest.raises(ClientError) as raised:
+                fleet.whoami() if act == "whoami" else list(fleet.logs("j_1"))
+            return raised.value.code
+
+        async with AsyncFleet(url, "st_x") as fleet:
+            with pytest.raises(ClientError) as raised:
+                await fleet.whoami() if act == "whoami" else [one async for one in fleet.logs("j_1")]
+        assert raised.value.code == await asyncio.to_thread(blocking)
+        assert raised.value.code == ("E_CONN_TIMEOUT" if every_s > 1.0 else TOO_SLOW)
 
 
 def test_a_drip_over_tls_ends(tmp_path: Path) -> None:

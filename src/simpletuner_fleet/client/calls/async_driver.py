@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
+import httpcore2
 import httpx2
 
 from simpletuner_fleet.client.calls.call import Give, OpenStream, Read, Received, Send, Sleep, Step, Steps
@@ -19,14 +21,84 @@ from simpletuner_fleet.client.trust import TrustError, Warn, context_for_async
 Answered = TypeVar("Answered")
 
 
+class _Heard:
+    """Notes whether anything has come while something was waited for."""
+
+    anything = False
+
+
+_heard: ContextVar[_Heard | None] = ContextVar("heard", default=None)
+
+
 @asynccontextmanager
 async def within(whole_s: float) -> AsyncIterator[None]:
-    """Limits all that is sent and received meanwhile; a timeout of a single read begins anew with each byte."""
+    """Limits all that is sent and received meanwhile; a timeout of a single read begins anew with each byte.
+
+    Who was silent is told apart from who drips, as by the client that blocks.
+    """
+    heard = _Heard()
+    token = _heard.set(heard)
     try:
         async with asyncio.timeout(whole_s):
             yield
     except TimeoutError:
-        raise httpx2.ReadTimeout("too slow") from TooSlow()
+        if heard.anything:
+            raise httpx2.ReadTimeout("too slow") from TooSlow()
+        raise httpx2.ReadTimeout("no answer in time") from None
+    finally:
+        _heard.reset(token)
+
+
+class _HearingBackend(httpcore2.AsyncNetworkBackend):
+    """Makes connections that note what comes."""
+
+    def __init__(self, inner: httpcore2.AsyncNetworkBackend) -> None:
+        self._inner = inner
+
+    async def connect_tcp(
+        self, host: str, port: int, *args: Any, **more: Any
+    ) -> httpcore2.AsyncNetworkStream:
+        return _HearingStream(await self._inner.connect_tcp(host, port, *args, **more))
+
+    async def connect_unix_socket(self, path: str, *args: Any, **more: Any) -> httpcore2.AsyncNetworkStream:
+        return _HearingStream(await self._inner.connect_unix_socket(path, *args, **more))
+
+    async def sleep(self, seconds: float) -> None:
+        await self._inner.sleep(seconds)
+
+
+class _HearingStream(httpcore2.AsyncNetworkStream):
+    def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
+        self._inner = inner
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - as it is called
+        data = await self._inner.read(max_bytes, timeout)
+        heard = _heard.get()
+        if heard and data:
+            heard.anything = True
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as it is called
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(self, *args: Any, **more: Any) -> httpcore2.AsyncNetworkStream:
+        return _HearingStream(await self._inner.start_tls(*args, **more))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+class HearingClient(httpx2.AsyncClient):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for transport in (self._transport, *self._mounts.values()):
+            if isinstance(transport, httpx2.AsyncHTTPTransport):
+                # As in `LimitedClient`.
+                pool: Any = transport._pool
+                pool._network_backend = _HearingBackend(pool._network_backend)
 
 
 async def _content_of(answer: httpx2.Response) -> bytes:
@@ -85,7 +157,7 @@ class AsyncDriver:
                 raise httpx2.ConnectError(str(error)) from error
             self._clients.setdefault(
                 url,
-                httpx2.AsyncClient(
+                HearingClient(
                     base_url=url, headers=identity(self._where), timeout=TIMEOUT_S, verify=context or True
                 ),
             )
