@@ -223,6 +223,7 @@ def trouble(code: str, url: str = "", **params: object) -> Trouble:
         "port": address.port or (443 if address.scheme == "https" else 80),
         "detail": _("no more is known"),
         "status": _("unknown"),
+        "most_mib": _("unknown"),
         **params,
     }
     return row._replace(
