@@ -112,13 +112,13 @@ def test_a_path_that_ends_as_this_one_is_another(tmp_path: Path) -> None:
     assert not (mine.root / ".venv" / "precious").exists()
 
 
-@pytest.mark.parametrize("found", ["empty", "made here"])
-def test_a_link_to_a_place_of_its_own_is_followed(tmp_path: Path, found: str) -> None:
+@pytest.mark.parametrize("holds", ["nothing", "tools made here"])
+def test_a_link_to_a_place_of_its_own_is_followed(tmp_path: Path, holds: str) -> None:
     """As to a larger disk."""
     mine = Checkout(tmp_path / "mine")
     (tmp_path / "disk").mkdir()
     (mine.root / ".dev").symlink_to(tmp_path / "disk")
-    if found == "made here":
+    if holds == "tools made here":
         mine.make(".dev/tools")
         (mine.root / ".dev/tools/bin/python").unlink()  # as after an upgrade of Python
     said = mine.dev("setup")

@@ -20,7 +20,7 @@ class Interrupted(Exception):
     """Whoever asked for this has given up; nobody is told of it."""
 
 
-class Interruption:
+class Interrupter:
     """What was begun within it can be ended from another thread. It is not ended twice, and never taken back."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Interruption:
             self.check()
 
 
-_present: ContextVar[Interruption | None] = ContextVar("interruption", default=None)
+_present: ContextVar[Interrupter | None] = ContextVar("interrupter", default=None)
 
 
 def check() -> None:
@@ -125,7 +125,7 @@ def side_by_side(act: Callable[[Thing], Result], things: Iterable[Thing], at_onc
     The first error ends them all, as does an interruption of whoever waits here.
     """
     todo = list(things)
-    rest, lock, ending = iter(enumerate(todo)), Lock(), Interruption()
+    rest, lock, ending = iter(enumerate(todo)), Lock(), Interrupter()
     done: SimpleQueue[tuple[int, Result] | BaseException] = SimpleQueue()
 
     def work() -> None:

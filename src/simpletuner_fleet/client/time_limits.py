@@ -11,7 +11,7 @@ import httpcore2
 import httpx2
 
 from simpletuner_fleet.client import interruption
-from simpletuner_fleet.client.troubles import TooLarge, TooSlow
+from simpletuner_fleet.client.troubles import EndlessAnswer, TooSlow
 
 TIMEOUT_S = 30.0
 """How long an answer may be silent."""
@@ -131,7 +131,7 @@ class BoundedContent:
     def add(self, piece: bytes) -> None:
         self._bytes += len(piece)
         if self._bytes > MOST_BYTES:
-            raise httpx2.ReadError("too large") from TooLarge(MOST_BYTES)
+            raise httpx2.ReadError("too large") from EndlessAnswer(MOST_BYTES)
         self._pieces.append(piece)
 
     def joined(self) -> bytes:
@@ -183,7 +183,7 @@ def sent(source: Iterator[bytes], pace: Pace) -> Iterator[bytes]:
 
 def is_in_vain(error: BaseException | None) -> bool:
     """Tells whether the peer drips its answer, or it has no end: to ask again would take as long again."""
-    while error is not None and not isinstance(error, TooSlow | TooLarge):
+    while error is not None and not isinstance(error, TooSlow | EndlessAnswer):
         error = error.__cause__
     return error is not None
 

@@ -40,7 +40,7 @@ class TooSlow(Exception):
     """Something answers a little at a time, and would take for ever."""
 
 
-class TooLarge(Exception):
+class EndlessAnswer(Exception):
     """Something answers with more than an orchestrator ever does."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -237,7 +237,7 @@ def of_connection_error(error: BaseException, url: str, *, answered_before: bool
     """Finds the message for a failed connection along the error's causes: HTTP clients wrap the real one."""
     for cause in _causes(error):
         match cause:
-            case TooSlow() | TooLarge() | ForeignAnswer():
+            case TooSlow() | EndlessAnswer() | ForeignAnswer():
                 return _of_answer(cause, url)
             case TrustError():
                 return Trouble(cause.what, cause.why, (cause.next,), cause.code, TLS)
@@ -256,8 +256,8 @@ def of_connection_error(error: BaseException, url: str, *, answered_before: bool
     return _if_hung_up(error, url, answered_before) or _by_words(error, url)
 
 
-def _of_answer(answer: TooSlow | TooLarge | ForeignAnswer, url: str) -> Trouble:
-    if isinstance(answer, TooLarge):
+def _of_answer(answer: TooSlow | EndlessAnswer | ForeignAnswer, url: str) -> Trouble:
+    if isinstance(answer, EndlessAnswer):
         return trouble("E_ANSWER_TOO_LARGE", url, most_mib=answer.most_mib)
     if isinstance(answer, TooSlow):
         return trouble("E_ANSWER_TOO_SLOW", url)

@@ -259,8 +259,23 @@ def test_a_restart_behind_a_proxy_is_waited_for(
     assert job.streams == [EVENT]
 
 
+LOGIN_PAGE = Answer(200, b"<html>Log in</html>", {"Content-Type": "text/html"})
+
+
+@pytest.mark.parametrize("instead", [BAD_GATEWAY, LOGIN_PAGE], ids=["an error of a proxy", "a log-in page"])
+def test_where_no_events_come_through_changes_are_seen_all_the_same(
+    ask: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch, instead: Answer
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.cli.remote.changes.RECONNECT_S", 0.01)
+    queued, completed = {**BASE, "status": "queued"}, {**BASE, "status": "completed"}
+    RestartingServer(server, [queued, queued, queued, completed], [instead])
+    result = ask("jobs", "wait", "j_1")
+    assert result.code == ExitCode.OK, result.err
+    assert "live updates interrupted" in result.err
+
+
 def test_a_server_that_was_never_reached_is_not_waited_for(ask: Run, server: FakeServer) -> None:
-    RestartingServer(server, [{**BASE, "status": "queued"}], [BAD_GATEWAY])
+    RestartingServer(server, [{**BASE, "status": "queued"}, BAD_GATEWAY], [BAD_GATEWAY])
     result = ask("jobs", "wait", "j_1")
     assert result.code == ExitCode.UNREACHABLE
     assert "something else answers in place of the orchestrator" in result.err

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.client import AsyncFleet, Fleet
-from simpletuner_fleet.client.interruption import Interrupted, Interruption, pause, side_by_side
+from simpletuner_fleet.client.interruption import Interrupted, Interrupter, pause, side_by_side
 from tests.client.slow_server import SlowServer, slow_server
 from tests.client.test_trust import make
 from tests.quiet_server import QuietServer
@@ -189,7 +189,7 @@ def test_the_first_error_ends_all_that_is_done_beside_it() -> None:
 
 
 def test_what_was_ended_before_it_began_does_nothing() -> None:
-    interruption = Interruption()
+    interruption = Interrupter()
     interruption.end()
     with pytest.raises(Interrupted), interruption.begun():
         pytest.fail("it has begun")

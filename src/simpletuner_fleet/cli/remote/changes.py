@@ -40,13 +40,12 @@ def looks(api: Api, read: Callable[[], Seen], until: float | None = None) -> Ite
 
 def changes(api: Api, until: float | None = None) -> Iterator[None]:
     """Yields at once, after every change, and every now and then, until the (monotonic) time is up."""
-    has_looked = False
     while not _over(until):
         stands = False
         silent_s = _left(until, QUIET_S)
         try:
             with api.stream("/api/events", read_timeout_s=silent_s, kind=EVENTS) as answer:
-                stands = has_looked = True
+                stands = True
                 # Looked at only once the stream stands, so that no change falls in between.
                 yield
                 if (yield from _news(answer, until, silent_s)):
@@ -54,12 +53,11 @@ def changes(api: Api, until: float | None = None) -> Iterator[None]:
         except (httpx2.TransportError, EventTooLarge):
             pass
         except CliError as error:
-            if not has_looked or not will_pass(error):
+            if not will_pass(error):
                 raise
         if not stands:
             # Whoever looks is told why no server answers, and sees changes also where no event comes through.
             yield
-            has_looked = True
         if not _over(until):
             api.note(_("live updates interrupted; reconnecting …"))
             time.sleep(_left(until, RECONNECT_S))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import TypeVar
 
-from simpletuner_fleet.client.interruption import Interruption
+from simpletuner_fleet.client.interruption import Interrupter
 
 Result = TypeVar("Result")
 ENDING_S = 1.0
@@ -14,17 +14,17 @@ ENDING_S = 1.0
 
 async def in_thread(act: Callable[[], Result]) -> Result:
     """Returns what it returns. Once this has raised that it was cancelled, the thread reads and writes nothing more."""
-    interruption = Interruption()
+    interrupter = Interrupter()
 
     def work() -> Result:
-        with interruption.begun():
+        with interrupter.begun():
             return act()
 
     working = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
     try:
         return await asyncio.shield(working)
     except asyncio.CancelledError:
-        interruption.end()
+        interrupter.end()
         working.add_done_callback(_forget)
         await asyncio.wait([working], timeout=ENDING_S)
         raise
