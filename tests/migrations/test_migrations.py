@@ -10,7 +10,7 @@ from simpletuner_fleet.core.audit import ChainCheck
 from simpletuner_fleet.core.errors import IllegalTransition
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.jobs.progress import Progress
-from simpletuner_fleet.ports import Store
+from simpletuner_fleet.ports import Store, View
 from simpletuner_fleet.store.failures import StoreRefused
 from simpletuner_fleet.store.opening import open_store
 from simpletuner_fleet.store.postgres import PostgresSession
@@ -211,3 +211,31 @@ async def test_what_waiting_jobs_have_cost_counts_towards_a_ceiling_that_they_ar
     assert database.value(spent.format("j_queued")) == 1_000_000
     assert database.value(spent.format("j_done")) == 0, "what is over is not counted again"
     assert database.value("SELECT max_cost_micros FROM jobs WHERE id = 'j_queued'") is None
+
+
+async def test_what_was_stored_before_it_was_tallied_is_counted_once(database: Database) -> None:
+    known = migrations_for(database.dialect)
+    database.migrate(known[:1])
+    database.fill_as_version_1_did()
+    database.migrate([each for each in known if each.number < 30])
+    database.script("UPDATE jobs SET owner = 'u_ann', team = 't_vision' WHERE id = 'j_done';")
+    database.script("UPDATE jobs SET owner = 'u_bob' WHERE id = 'j_queued';")
+    for job_id, content, size in (("j_done", "a", 2**40), ("j_queued", "a", 2**40), ("j_queued", "b", 7)):
+        database.script(
+            f"INSERT INTO job_objects (job_id, sha256, size) VALUES ('{job_id}', '{content}', {size});"
+        )
+    store = database.store()
+
+    def look(view: View) -> tuple[object, ...]:
+        return (
+            view.stored_bytes_by_owner(),
+            view.stored_bytes_of_team("t_vision"),
+            view.stored_bytes_of_job("j_queued"),
+            view.stored_bytes_of_jobs(),
+        )
+
+    owners = {"u_ann": 2**40, "u_bob": 2**40 + 7}
+    assert await store.read(look) == (owners, 2**40, 2**40 + 7, 2**40 + 7)
+    await store.write(lambda tx: tx.disown_objects([("j_done", "a"), ("j_queued", "b")]))
+    assert await store.read(look) == ({"u_bob": 2**40}, 0, 2**40, 2**40)
+    await store.close()

@@ -1,6 +1,6 @@
 """Submits jobs, retries and cancels them, and changes their priority."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import Struct
@@ -57,7 +57,6 @@ from simpletuner_fleet.storage.datasets import check_datasets
 from simpletuner_fleet.storage.uploads.stored_quotas import (
     approvals_for_storage,
     storage_nearly_used,
-    stored_bytes,
 )
 
 LAST_EVENTS = 20
@@ -222,7 +221,7 @@ def admitted(
     """
     book = transaction.index.roster.book
     passed = book.passed_by(job, (QuotaAction.REFUSE, QuotaAction.APPROVE)) if book else []
-    passed += approvals_for_storage(_stored_lately(transaction), book, job) if book else []
+    passed += approvals_for_storage(transaction.tx, book, job) if book else []
     for standing in passed:
         if book and standing.quota.action is QuotaAction.REFUSE and not for_approval:
             raise _refused(quota_params(book, standing))
@@ -234,11 +233,6 @@ def admitted(
     if job.hold is Hold.APPROVAL:
         others.append(BY_SETTING)
     return with_approval(transaction, job, others, is_approver=by.may_approve, scope=by.scope)
-
-
-def _stored_lately(transaction: Transaction) -> Callable[[str], int]:
-    counts, tx, now = transaction.index.stored, transaction.tx, transaction.now
-    return lambda account: counts.of(account, now, lambda one: stored_bytes(tx, one))
 
 
 def _refused(params: dict[str, Any]) -> QuotaReached:
@@ -425,11 +419,7 @@ def _answer(
     waits = job.state in WAITING and not would_start_now
     index = transaction.index
     book = index.roster.book
-    near = (
-        [*book.nearly_reached(job), *storage_nearly_used(_stored_lately(transaction), book, job)]
-        if book
-        else []
-    )
+    near = [*book.nearly_reached(job), *storage_nearly_used(transaction.tx, book, job)] if book else []
     warnings = [quota_params(book, one) for one in near] if book else []
     explanation = _why_waiting(transaction, job) if waits else None
     position = index.roster.lines.position(job.rank) if waits and job.state is JobState.QUEUED else None

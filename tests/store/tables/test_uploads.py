@@ -1,16 +1,25 @@
 """Manifests, who has uploaded what, and notes."""
 
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.jobs.job import Hold, Job, JobState
+from simpletuner_fleet.core.jobs.requests.deleting import deleted
 from simpletuner_fleet.core.training.checkpoint import FileEntry, StoredManifest
-from simpletuner_fleet.ports import ConcurrentChange, Ending, JobNote, Store, Tx
+from simpletuner_fleet.ports import ConcurrentChange, Ending, JobNote, Store, Tx, View
 from tests.store.samples import BUNDLE, job
 
 SHAS = [f"{number:064x}" for number in range(10)]
+OWNERS = ("t_0", "t_1", "t_2")
+ENDED_JOB = {"state": JobState.COMPLETED, "hold": Hold.NONE, "finished_at": 90.0}
+
+
+def size_of(sha256: str) -> int:
+    return 2**33 + int(sha256, 16)
 
 
 def manifest(number: int, **given: Any) -> StoredManifest:
@@ -142,6 +151,100 @@ async def test_each_job_has_its_own_uploads_and_the_content_any_owner(store: Sto
     assert await store.read(lambda view: view.objects_of_job("j_1")) == {}
     assert await store.read(lambda view: view.object_has_owner(SHAS[0])) is True
     assert await store.read(lambda view: view.object_has_owner(SHAS[1])) is False
+
+
+class Uploads:
+    """What jobs of several people and teams have stored, as the rows say, and what anybody does to it."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self.store, self.random = store, Random(seed)
+        self.jobs = {
+            (
+                one := job(number, owner=f"t_{number % 3}", team=("", "vision")[number % 2], **ENDED_JOB)
+            ).id: one
+            for number in range(10, 16)
+        }
+        self.held: dict[str, dict[str, int]] = {job_id: {} for job_id in self.jobs}
+
+    async def begin(self) -> None:
+        def step(tx: Tx) -> None:
+            for one in self.jobs.values():
+                tx.add_job(one, BUNDLE)
+
+        await self.store.write(step)
+
+    def some(self) -> list[tuple[str, str]]:
+        """Names files, also such as are not there, and some of them twice."""
+        ids = sorted(self.jobs)
+        return [
+            (self.random.choice(ids), self.random.choice(SHAS)) for _ in range(self.random.randrange(1, 6))
+        ]
+
+    async def own(self) -> None:
+        some = self.some()
+
+        def step(tx: Tx) -> None:
+            for job_id, sha256 in some:
+                tx.own_object(job_id, sha256, size_of(sha256), 1.0)
+
+        await self.store.write(step)
+        for job_id, sha256 in some:
+            self.held[job_id][sha256] = size_of(sha256)
+
+    async def disown(self) -> None:
+        some = self.some()
+        await self.store.write(lambda tx: tx.disown_objects(some))
+        for job_id, sha256 in some:
+            self.held[job_id].pop(sha256, None)
+
+    async def fail(self) -> None:
+        def step(tx: Tx) -> None:
+            tx.own_object(*self.some()[0], 77, 1.0)
+            tx.disown_objects(self.some())
+            raise KeyError
+
+        with pytest.raises(KeyError):
+            await self.store.write(step)
+
+    async def delete_job(self) -> None:
+        job_id = self.random.choice(sorted(self.jobs))
+        if len(self.jobs) > 2:
+            gone = deleted(self.jobs.pop(job_id), [], 100.0)
+            await self.store.write(lambda tx: tx.delete_job(gone))
+            del self.held[job_id]
+
+    def expected(self) -> object:
+        def stored(counts: Callable[[Job], bool]) -> int:
+            return sum(sum(self.held[one.id].values()) for one in self.jobs.values() if counts(one))
+
+        by_owner = {owner: stored(lambda one, owner=owner: one.owner == owner) for owner in OWNERS}  # type: ignore[misc]
+        content = {sha256: size for of_job in self.held.values() for sha256, size in of_job.items()}
+        return (
+            {job_id: sum(files.values()) for job_id, files in self.held.items()},
+            by_owner,
+            {owner: used for owner, used in by_owner.items() if used},
+            (stored(lambda one: one.team == "vision"), 0),
+            sum(content.values()),
+        )
+
+    def answers(self, view: View) -> object:
+        return (
+            {job_id: view.stored_bytes_of_job(job_id) for job_id in self.jobs},
+            {owner: view.stored_bytes_of(owner) for owner in OWNERS},
+            view.stored_bytes_by_owner(),
+            (view.stored_bytes_of_team("vision"), view.stored_bytes_of_team("nobody's")),
+            view.stored_bytes_of_jobs(),
+        )
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_what_is_stored_is_told_as_if_all_files_were_summed_up(store: Store, seed: int) -> None:
+    uploads = Uploads(store, seed)
+    await uploads.begin()
+    for _ in range(40):
+        acts = (uploads.own, uploads.own, uploads.own, uploads.disown, uploads.fail)
+        await (uploads.random.choice(acts) if uploads.random.random() < 0.95 else uploads.delete_job)()
+        assert await store.read(uploads.answers) == uploads.expected()
 
 
 async def test_uploads_are_unused_until_named_and_again_when_let_go(store: Store) -> None:

@@ -15,7 +15,6 @@ from simpletuner_fleet.engine.memory.ceilings import CeilingWatch
 from simpletuner_fleet.engine.memory.counting import book_of, shares_of
 from simpletuner_fleet.engine.memory.organisation import Organisation, read_organisation
 from simpletuner_fleet.engine.memory.setting_documents import LIMITS_SETTING, document
-from simpletuner_fleet.engine.memory.stored_counts import StoredCounts
 from simpletuner_fleet.engine.readable import readable_job
 from simpletuner_fleet.ports import SetAsideRow, View
 
@@ -38,7 +37,6 @@ class FleetIndex:
         self.usage = UseLedger()
         """Always counted, since rows are told of once; history is looked up where a quota or a share needs it."""
         self.ceilings = CeilingWatch()
-        self.stored = StoredCounts()
         self.reachable: set[str] = set()
         self.version = 0
         """Rises with every change that figures and reasons depend on."""
@@ -60,7 +58,6 @@ class FleetIndex:
         self.settled = False
         self.usage = UseLedger()
         self.ceilings = CeilingWatch()
-        self.stored = StoredCounts()
         self.limits = None
         self.organisation = None
         self.unplaced = True

@@ -31,16 +31,15 @@ async def watch_quotas(fleet: Fleet) -> None:
     fleet.quotas_looked_at = now
     if any(quota.kind in WATCHED for quota in fleet.organisation.quotas):
         book = storage_book(fleet.organisation)
-        stored = await fleet.scan(lambda view: stored_by_owner(view, book)) if book else []
-        await fleet.act(lambda transaction: _look(transaction, stored, now))
+        stored = await fleet.read(lambda view: stored_by_owner(view, book)) if book else []
+        await fleet.act(lambda transaction: _look(transaction, stored))
 
 
-def _look(transaction: Transaction, of_storage: list[QuotaStanding], counted_at: float) -> None:
+def _look(transaction: Transaction, of_storage: list[QuotaStanding]) -> None:
     """Records which quotas are nearly used or reached.
 
-    What is stored was counted before, beside the writer, since that reads all of its rows.
+    What everybody has stored was read before, beside the writer.
     """
-    transaction.index.stored.note_watched({one.account: int(one.used) for one in of_storage}, counted_at)
     book = transaction.index.roster.book
     if book is None:
         return

@@ -1,7 +1,6 @@
-"""Computes the standing of quotas on stored bytes from the rows of what is stored, only where there are such quotas."""
+"""Computes the standing of quotas on stored bytes from what is tallied beside the rows of all files."""
 
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Iterable
 
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.people.quotas import (
@@ -17,9 +16,6 @@ from simpletuner_fleet.core.placement.usage import EVERYBODY, UseLedger, person,
 from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.ports import View
 
-Count = Callable[[str], int]
-"""Tells how many bytes an account has stored."""
-
 
 def storage_book(organisation: Organisation) -> QuotaBook | None:
     """Returns the book of the quotas on stored bytes; None where there are none.
@@ -31,11 +27,12 @@ def storage_book(organisation: Organisation) -> QuotaBook | None:
 
 
 def stored_standings(view: View, counted: Iterable[tuple[Quota, str]]) -> list[QuotaStanding]:
-    """Returns the standing of each quota on stored bytes; a quota comes with its account.
-
-    It goes through the rows once per account.
-    """
-    return _standings(counted, cache(lambda account: stored_bytes(view, account)))
+    """Returns the standing of each quota on stored bytes; a quota comes with its account."""
+    return [
+        stored_standing(quota, account, stored_bytes(view, account))
+        for quota, account in counted
+        if quota.kind is QuotaKind.STORED_BYTES
+    ]
 
 
 def stored_by_owner(view: View, book: QuotaBook) -> list[QuotaStanding]:
@@ -51,14 +48,14 @@ def stored_by_owner(view: View, book: QuotaBook) -> list[QuotaStanding]:
     return standings
 
 
-def approvals_for_storage(count: Count, book: QuotaBook, job: Job) -> list[QuotaStanding]:
+def approvals_for_storage(view: View, book: QuotaBook, job: Job) -> list[QuotaStanding]:
     """Returns the quotas on stored bytes that are used up and admit a further job only with an approval."""
     asking = [one for one in _concerning(book, job) if one[0].action is QuotaAction.APPROVE]
-    return [one for one in _standings(asking, count) if one.used >= one.quota.ceiling]
+    return [one for one in stored_standings(view, asking) if one.used >= one.quota.ceiling]
 
 
-def storage_nearly_used(count: Count, book: QuotaBook, job: Job) -> list[QuotaStanding]:
-    return [one for one in _standings(_concerning(book, job), count) if is_nearly_reached(one)]
+def storage_nearly_used(view: View, book: QuotaBook, job: Job) -> list[QuotaStanding]:
+    return [one for one in stored_standings(view, _concerning(book, job)) if is_nearly_reached(one)]
 
 
 def storage_refused(view: View, book: QuotaBook, job: Job, more_bytes: int) -> QuotaStanding | None:
@@ -75,14 +72,6 @@ def storage_refused(view: View, book: QuotaBook, job: Job, more_bytes: int) -> Q
 
 def _concerning(book: QuotaBook, job: Job) -> list[tuple[Quota, str]]:
     return list(book.concerning(job.owner, job.team)) if book.counts_storage else []
-
-
-def _standings(counted: Iterable[tuple[Quota, str]], count: Count) -> list[QuotaStanding]:
-    return [
-        stored_standing(quota, account, count(account))
-        for quota, account in counted
-        if quota.kind is QuotaKind.STORED_BYTES
-    ]
 
 
 def stored_bytes(view: View, account: str) -> int:

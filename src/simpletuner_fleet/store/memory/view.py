@@ -335,8 +335,8 @@ class MemoryView(
 
     def stored_bytes_by_owner(self) -> dict[str, int]:
         jobs = (self._tables.jobs.get(job_id) for job_id in self._tables.objects)
-        owners = {job.owner for job in jobs if job and self.objects_of_job(job.id)}
-        return {owner: self.stored_bytes_of(owner) for owner in owners}
+        owners = {job.owner for job in jobs if job}
+        return {owner: used for owner in owners if (used := self.stored_bytes_of(owner))}
 
     def _stored_bytes(self, counts: Callable[[Job], bool]) -> int:
         jobs = (self._tables.jobs.get(job_id) for job_id in self._tables.objects)

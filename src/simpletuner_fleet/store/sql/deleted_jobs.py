@@ -10,6 +10,7 @@ from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.ports import ConcurrentChange
 from simpletuner_fleet.store.sql.database import Database
 from simpletuner_fleet.store.sql.statements import listed
+from simpletuner_fleet.store.sql.tallies import count_deleted_job
 
 _COLUMNS = "id, owner, team, visibility, created_at, first_offered_at, deleted_at, attempts, files_left"
 _DELETED = f"SELECT {_COLUMNS} FROM deleted_jobs"
@@ -51,6 +52,7 @@ class DeletedJobsTx(DeletedJobsView):
         named = {"id": deleted.id}
         self._db.run(_KEEP_WHAT_WAS_SPENT, named)
         self._db.run(_DELETE_APPROVAL, named)
+        count_deleted_job(self._db, deleted.id)
         if not self._db.run(_DELETE_JOB, named):  # the rest of its rows go with it
             raise ConcurrentChange(f"there is no job {deleted.id} that has ended")
         self._db.run(

@@ -256,19 +256,6 @@ PIN_MANIFEST = "UPDATE manifests SET pinned_by = :by WHERE id = :id"
 DELETE_MANIFEST = "DELETE FROM manifests WHERE id = :id"
 OBJECTS_OF_JOB = "SELECT sha256, size FROM job_objects WHERE job_id = :job_id"
 OBJECT_OF_JOB = "SELECT size FROM job_objects WHERE job_id = :job_id AND sha256 = :sha256"
-STORED_BYTES_OF_JOB = "SELECT coalesce(sum(size), 0) FROM job_objects WHERE job_id = :job_id"
-STORED_BYTES_OF = (
-    "SELECT coalesce(sum(job_objects.size), 0) FROM job_objects JOIN jobs ON jobs.id = job_objects.job_id"
-    " WHERE jobs.owner = :owner"
-)
-STORED_BYTES_OF_TEAM = STORED_BYTES_OF.replace("jobs.owner = :owner", "jobs.team = :team")
-STORED_BYTES_BY_OWNER = (
-    "SELECT jobs.owner, sum(job_objects.size) FROM job_objects JOIN jobs ON jobs.id = job_objects.job_id"
-    " GROUP BY jobs.owner"
-)
-STORED_BYTES_OF_JOBS = (
-    "SELECT coalesce(sum(size), 0) FROM (SELECT DISTINCT sha256, size FROM job_objects) AS content"
-)
 UNUSED_OBJECTS = (
     "SELECT job_id, sha256 FROM job_objects WHERE unused_since IS NOT NULL AND unused_since < :before"
     " ORDER BY unused_since, job_id, sha256 LIMIT :limit"
@@ -281,6 +268,15 @@ OBJECT_HAS_OWNER = (
     "SELECT 1 FROM job_objects WHERE sha256 = :sha256"
     " UNION ALL SELECT 1 FROM dataset_objects WHERE sha256 = :sha256 LIMIT 1"
 )
+HELD_ALREADY = (
+    "SELECT EXISTS (SELECT 1 FROM job_objects WHERE job_id = :job_id AND sha256 = :sha256),"
+    " EXISTS (SELECT 1 FROM job_objects WHERE sha256 = :sha256)"
+)
+HELD_BY_NO_OTHER = (
+    "SELECT coalesce(sum(size), 0) FROM job_objects WHERE job_id = :id AND NOT EXISTS"
+    " (SELECT 1 FROM job_objects AS others WHERE others.sha256 = job_objects.sha256 AND others.job_id <> :id)"
+)
+CONTENT_HELD = "SELECT DISTINCT sha256 FROM job_objects WHERE sha256 IN ({names})"
 # What a manifest names stays in use; what waits for one waits anew.
 OWN_OBJECT = (
     f"{_insert('job_objects', ('job_id', 'sha256', 'size', 'unused_since'))} ON CONFLICT (job_id, sha256)"
@@ -295,5 +291,14 @@ ADD_NOTE = f"{_insert('job_notes', NOTE_COLUMNS)} ON CONFLICT DO NOTHING"
 
 TALLIES = "SELECT key, n FROM tallies WHERE kind = :kind AND n <> 0"
 ADD_TO_TALLY = f"{_insert('tallies', ('kind', 'key', 'n'))} ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n"
+TALLY = "SELECT n FROM tallies WHERE kind = :kind AND key = :key"
+FORGET_TALLY_OF = "DELETE FROM tallies WHERE kind = :kind AND key = :key"
+ADD_STORED_BYTES = (
+    "INSERT INTO tallies (kind, key, n) SELECT kind, key, n FROM ("
+    "SELECT 'stored by job' AS kind, id AS key, CAST(:size AS BIGINT) AS n FROM jobs WHERE id = :job_id"
+    " UNION ALL SELECT 'stored by owner', owner, CAST(:size AS BIGINT) FROM jobs WHERE id = :job_id"
+    " UNION ALL SELECT 'stored by team', team, CAST(:size AS BIGINT) FROM jobs WHERE id = :job_id AND team <> ''"
+    ") AS changes WHERE true ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n"
+)
 FORGET_TALLY = "DELETE FROM tallies WHERE kind = :kind"
 RECOUNT_JOBS = "SELECT state, count(*) FROM jobs GROUP BY state"

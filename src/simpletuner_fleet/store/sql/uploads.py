@@ -7,12 +7,22 @@ from simpletuner_fleet.ports import ConcurrentChange, Ending, JobNote
 from simpletuner_fleet.store.rows.uploads import manifest_of, manifest_params, note_of, note_params
 from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.database import Database
+from simpletuner_fleet.store.sql.tallies import (
+    STORED,
+    STORED_BY_JOB,
+    STORED_BY_OWNER,
+    STORED_BY_TEAM,
+    TallyView,
+    count_content,
+    count_stored,
+)
 
+NAMED_AT_ONCE = 500
 LOOKED_UP_SINGLY = 20
 """Of more files than this all that the job has are read: it costs less than to ask for each."""
 
 
-class UploadsView:
+class UploadsView(TallyView):
     _db: Database
 
     def manifest(self, manifest_id: str) -> StoredManifest | None:
@@ -34,23 +44,19 @@ class UploadsView:
         return {sha256: row[0] for sha256, row in asked if row is not None}
 
     def stored_bytes_of_job(self, job_id: str) -> int:
-        row = self._db.row(sql.STORED_BYTES_OF_JOB, {"job_id": job_id})
-        return int(row[0]) if row else 0
+        return self._tally_of(STORED_BY_JOB, job_id)
 
     def stored_bytes_of(self, owner: str) -> int:
-        row = self._db.row(sql.STORED_BYTES_OF, {"owner": owner})
-        return int(row[0]) if row else 0
+        return self._tally_of(STORED_BY_OWNER, owner)
 
     def stored_bytes_of_team(self, team: str) -> int:
-        row = self._db.row(sql.STORED_BYTES_OF_TEAM, {"team": team})
-        return int(row[0]) if row else 0
+        return self._tally_of(STORED_BY_TEAM, team)
 
     def stored_bytes_by_owner(self) -> dict[str, int]:
-        return {row[0]: int(row[1]) for row in self._db.rows(sql.STORED_BYTES_BY_OWNER, {})}
+        return self._tally(STORED_BY_OWNER)
 
     def stored_bytes_of_jobs(self) -> int:
-        row = self._db.row(sql.STORED_BYTES_OF_JOBS, {})
-        return int(row[0]) if row else 0
+        return self._tally_of(STORED, "")
 
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         rows = self._db.rows(sql.UNUSED_OBJECTS, {"before": float(before), "limit": limit})
@@ -79,7 +85,10 @@ class UploadsTx(UploadsView):
         self._db.run(sql.DELETE_MANIFEST, {"id": manifest_id})
 
     def own_object(self, job_id: str, sha256: str, size: int, at: float) -> None:
+        held, by_any = self._db.row(sql.HELD_ALREADY, {"job_id": job_id, "sha256": sha256}) or (False, False)
         self._db.run(sql.OWN_OBJECT, {"job_id": job_id, "sha256": sha256, "size": size, "unused_since": at})
+        if not held:
+            count_stored(self._db, job_id, size, of_content=0 if by_any else size)
 
     def mark_objects(self, job_id: str, shas: Collection[str], unused_since: float | None) -> None:
         self._db.many(
@@ -88,7 +97,24 @@ class UploadsTx(UploadsView):
         )
 
     def disown_objects(self, rows: Collection[tuple[str, str]]) -> None:
+        shas_of: dict[str, set[str]] = {}
+        for job_id, sha256 in rows:
+            shas_of.setdefault(job_id, set()).add(sha256)
+        held = {job_id: self.objects_of_job(job_id, shas) for job_id, shas in shas_of.items()}
         self._db.many(sql.DISOWN_OBJECT, [{"job_id": job_id, "sha256": sha256} for job_id, sha256 in rows])
+        sizes = {sha256: size for of_job in held.values() for sha256, size in of_job.items()}
+        gone = sum(sizes[sha256] for sha256 in sizes.keys() - self._still_held(list(sizes)))
+        for job_id, of_job in held.items():
+            count_stored(self._db, job_id, -sum(of_job.values()), of_content=0)
+        count_content(self._db, -gone)
+
+    def _still_held(self, shas: Sequence[str]) -> set[str]:
+        held: set[str] = set()
+        for at in range(0, len(shas), NAMED_AT_ONCE):
+            named = {f"sha256_{number}": one for number, one in enumerate(shas[at : at + NAMED_AT_ONCE])}
+            statement = sql.CONTENT_HELD.format(names=", ".join(f":{name}" for name in named))
+            held |= {row[0] for row in self._db.rows(statement, named)}
+        return held
 
     def add_notes(self, notes: Sequence[JobNote]) -> int:
         return sum(self._db.run(sql.ADD_NOTE, note_params(note)) for note in notes)

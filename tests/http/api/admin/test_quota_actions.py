@@ -13,7 +13,6 @@ from devtools.fuzz.in_process_server import CPU_JOB, Headers, InProcessServer, I
 from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.memory.counting import book_of
-from simpletuner_fleet.engine.memory.stored_counts import GOOD_FOR_S, WATCHED_GOOD_FOR_S
 from simpletuner_fleet.orchestrator.organising.quota_watch import watch_quotas
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 
@@ -124,7 +123,6 @@ async def test_storage_at_its_ceiling_warns_refuses_or_asks_for_an_approval_in_e
     first = await server.submit(lab.ann, "gpu")
     await lab.stores(first, content())
     for scope, action in product(SUBJECTS, ("warn", "refuse", "approve")):
-        server.clock.at += GOOD_FOR_S
         used = await server.store.read(lambda view: view.stored_bytes_of_jobs())
         quota = await lab.quota("stored_bytes", scope, action, used)
         said = (scope, action)
@@ -143,24 +141,6 @@ async def test_storage_at_its_ceiling_warns_refuses_or_asks_for_an_approval_in_e
         else:
             await lab.stores(job["job_id"], content())
         await server.good("DELETE", f"/api/quotas/{quota}")
-
-
-async def test_a_submission_counts_nothing_that_the_watch_of_the_quotas_has_counted(lab: Lab) -> None:
-    """Everybody waited while it went through the rows of all that is stored: a second for 300,000 files."""
-    server = lab.server
-    job = await server.submit(lab.ann, "gpu")
-    await lab.stores(job, b"x" * 900)
-    await lab.quota("stored_bytes", "all", "warn", 1000)
-    await watch_quotas(server.fleet)
-    await lab.stores(job, b"y" * 50)
-
-    async def used_as_submissions_say() -> list[int]:
-        return [one["used"] for one in (await lab.submitted(lab.ann))["quotas"]]
-
-    server.clock.at += GOOD_FOR_S
-    assert await used_as_submissions_say() == [900]
-    server.clock.at += WATCHED_GOOD_FOR_S
-    assert await used_as_submissions_say() == [950]
 
 
 async def test_storage_of_others_concerns_nobody_but_where_it_is_of_all_together(lab: Lab) -> None:
