@@ -207,6 +207,14 @@ FENCING = (
         ("tests/core/workers/test_outage.py",),
     ),
     Mutant(
+        "the-second-guardian-leaves-with-its-trainer",
+        "what a trainer leaves behind goes on unguarded where its guardian is killed in the same moment",
+        "agent/guard/shim_trainer.py",
+        "                os.write(status, how.to_bytes(4, sys.byteorder))\n",
+        "                os.write(status, how.to_bytes(4, sys.byteorder))\n                os._exit(0)\n",
+        ("tests/agent/guard/test_runner.py",),
+    ),
+    Mutant(
         "no-second-guardian",
         "what a launcher started outlives agent and shim",
         "agent/guard/shim_trainer.py",

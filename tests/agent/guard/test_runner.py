@@ -18,6 +18,7 @@ from tests.agent.shim_fixtures import (
     DOUBLE_FORK,
     TICKER,
     alive,
+    frozen,
     order_for,
     pid_in,
     read,
@@ -305,6 +306,25 @@ async def test_a_killed_shim_leaves_no_process_behind(folder: Path) -> None:
         assert not alive(running.pid)
         await running.release()
     assert ended.reason == "shim_lost"
+
+
+async def test_what_a_trainer_leaves_behind_is_guarded_though_its_guardian_dies_with_it(folder: Path) -> None:
+    """A power cut of a machine, as the kernel's killer of processes makes it: both end in one moment, in any order."""
+    hides = DOUBLE_FORK.replace("time.sleep(600)", "os.execve('/bin/sleep', ['sleep', '600'], {})")
+    async with Runner() as runner:
+        running = await start(runner, order_for(folder, hides + "time.sleep(600)"))
+        daemon = await until(lambda: pid_in(folder / "daemon.pid"))
+        assert running.pid is not None
+        trainer, shim = running.pid, shim_of(running.pid)
+        with frozen(shim):
+            os.kill(trainer, signal.SIGKILL)
+            await until(
+                lambda: not Path(f"/proc/{trainer}").exists(), "its second guardian, which sees its end"
+            )
+            os.kill(shim, signal.SIGKILL)
+            await until(lambda: not alive(daemon))
+        await running.wait()
+        await running.release()
 
 
 async def test_what_a_killed_shim_had_recorded_still_counts(folder: Path) -> None:

@@ -66,11 +66,9 @@ class Shim:
         self.trainer_pid = 0
         """Of the process that stands for the trainer here: its keeper, or the first one behind a wall of namespaces."""
         self.keeper_pid = 0
-        """Of the second guardian, where there is one: it ends with the trainer, by itself, and nothing is sent to it."""
+        """Of the second guardian, while there is one: it ends by itself, after the last of the tree, and is sent nothing."""
         self.shown_pid = 0
         """Of the trainer itself, as this machine counts."""
-        self.status_pipe = -1
-        """Where the trainer's own status is told by whoever stands for it."""
         self.trainer_status: int | None = None
         self.exit: dict[str, Any] | None = None
         self.reason, self.blame = "exited", "unclear"
@@ -106,10 +104,17 @@ class Shim:
         lifeline = self.agent or self.listener  # a new agent is met once the old one is gone
         if lifeline is not None:
             poll.register(lifeline, select.POLLIN)
+        status = (
+            self.starting.status if self.order and self.keeper_pid and self.trainer_status is None else -1
+        )
+        if status >= 0:
+            poll.register(status, select.POLLIN)
         nap_s = self.nap_s()
         ready = {fd for fd, _ in poll.poll(None if nap_s is None else int(nap_s * 1000) + 1)}
         if self.wake_read in ready:
             os.read(self.wake_read, 4096)
+        if status in ready:
+            self.hear_of_the_end()
         if lifeline is not None and lifeline.fileno() in ready:
             self.hear() if lifeline is self.agent else self.meet_new_agent()
 
@@ -201,7 +206,6 @@ class Shim:
         walls = part("shim_wall") if wall else None
         self.starting = part("shim_trainer").begin(wall, walls, cgroup)
         self.trainer_pid, self.keeper_pid = self.starting.pid, self.starting.keeper_pid
-        self.status_pipe = self.starting.status
 
     def hold(self, order: dict[str, Any]) -> None:
         """Has everything done but the last step. A failure is told at the start: nobody waits for it."""
@@ -272,19 +276,21 @@ class Shim:
                 if pid == self.trainer_pid and not self.paused:  # nobody would tell how the trainer ends
                     self.tree.send_signal(pid, signal.SIGCONT)
             elif pid == self.trainer_pid:
-                self.trainer_status = self.own_status(status)
-                if self.kill_at is None:
-                    self.killing = True  # what it left behind ends with it
+                self.keeper_pid = 0
+                if self.trainer_status is None:
+                    relayed = self.starting.trainer_status()
+                    self.trainer_has_ended(status if relayed is None else relayed)
 
-    def own_status(self, status: int) -> int:
-        """Returns the trainer's own status, where another process stood for it and was not killed before."""
-        if self.status_pipe < 0:
-            return status
-        try:
-            relayed = os.read(self.status_pipe, 4)
-        except BlockingIOError:
-            relayed = b""
-        return int.from_bytes(relayed, sys.byteorder) if len(relayed) == 4 else status
+    def hear_of_the_end(self) -> None:
+        """Hears of it from the second guardian, which stays while the trainer has left something behind."""
+        status = self.starting.trainer_status()
+        if status is not None:
+            self.trainer_has_ended(status)
+
+    def trainer_has_ended(self, status: int) -> None:
+        self.trainer_status = status
+        if self.kill_at is None:
+            self.killing = True  # what it left behind ends with it
 
     def finish_with(self, status: int | None) -> None:
         """Finishes: no child is left, and a subreaper's orphans are its children, so the whole tree is gone."""
@@ -337,10 +343,10 @@ class Shim:
         return pids
 
     def leave_no_way_out(self) -> None:
-        """Ends what a signal to each has missed, and wakes the second guardian, which tells how the trainer ended."""
+        """Ends what a signal to each has missed, and wakes the second guardian, which goes once nothing is left."""
         if self.order.get("cgroup"):
             part("shim_cgroup").end_all(self.order["cgroup"])
-        if self.keeper_pid and self.trainer_status is None:
+        if self.keeper_pid:
             self.tree.send_signal(self.keeper_pid, signal.SIGCONT)
 
     def freeze_tree(self) -> None:

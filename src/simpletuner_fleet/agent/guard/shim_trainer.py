@@ -117,6 +117,17 @@ class Starting:
         self.give_up()
         return text.decode(errors="replace")
 
+    def trainer_status(self) -> int | None:
+        """Returns the trainer's own status, where another process stands for it and has told it."""
+        try:
+            relayed = os.read(self.status, 4) if self.status >= 0 else b""
+        except BlockingIOError:
+            return None
+        if len(relayed) == 4:
+            return int.from_bytes(relayed, sys.byteorder)
+        self.status = -1  # it was killed, and the kernel says with what
+        return None
+
     def give_up(self) -> None:
         """Ends what still waits for the command to go, also where there are no descriptors left to look for it."""
         if self.words >= 0:
@@ -266,14 +277,18 @@ def join_cgroup(group: str, wall: dict[str, Any] | None, problem: int) -> None:
 
 
 def reap(trainer: int, status: int) -> None:
-    """Ends with the trainer: what that has left behind is the shim's from then on."""
-    while True:
-        pid, how = os.waitpid(-1, os.WNOHANG)
-        if pid == 0:
-            return
-        if pid == trainer:
-            os.write(status, how.to_bytes(4, sys.byteorder))
-            os._exit(0)
+    """Tells how the trainer ended, and ends once nothing that it has left behind is there either.
+
+    The shim ends that. Should it die just then, and there were nobody left here, it would go on unguarded.
+    """
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, how = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            if pid == trainer:
+                os.write(status, how.to_bytes(4, sys.byteorder))
+    os._exit(0)
 
 
 def leave_nothing(keeper_pid: int, group: str) -> None:
