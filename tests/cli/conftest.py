@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from simpletuner_fleet.cli.main import main
+from simpletuner_fleet.protocol.problems import TYPE_PREFIX
 from tests.quiet_server import QuietServer
 
 
@@ -131,7 +132,14 @@ def usual_headers(body: Any, path: str) -> dict[str, str]:
 
 
 def problem(status: int, code: str, detail: str, **more: Any) -> Answer:
-    body = {"type": f"urn:x:{code}", "title": "T", "status": status, "detail": detail, "code": code, **more}
+    body = {
+        "type": TYPE_PREFIX + code,
+        "title": "T",
+        "status": status,
+        "detail": detail,
+        "code": code,
+        **more,
+    }
     return Answer(status, body, {"content-type": "application/problem+json"})
 
 

@@ -11,7 +11,7 @@ from simpletuner_fleet.client import connection, credentials
 from simpletuner_fleet.client.credentials import Login, SavedLogins
 from simpletuner_fleet.client.troubles import Trouble, format_trouble
 from simpletuner_fleet.languages import LANGUAGES, _, speak, translator
-from tests.cli.conftest import Answer, FakeServer, Run
+from tests.cli.conftest import FakeServer, Run, problem
 
 STUCK = {
     "id": "j_1",
@@ -61,8 +61,8 @@ def test_reasons_are_told_in_the_readers_language(ask: Run, server: FakeServer) 
 
 @pytest.mark.usefixtures("in_japanese")
 def test_problems_of_the_server_are_told_in_the_readers_language(ask: Run, server: FakeServer) -> None:
-    problem = {"code": "not_found", "title": "There is no such thing here.", "detail": "There is no job j_9."}
-    server.on("POST", "/api/queue/j_9/priority", Answer(404, problem))
+    refusal = problem(404, "not_found", "There is no job j_9.")
+    server.on("POST", "/api/queue/j_9/priority", refusal)
     server.on("GET", "/api/jobs/j_9", {"id": "j_9", "status": "queued"})
     result = ask("jobs", "set-priority", "j_9", "5")
     assert result.code == ExitCode.NOT_FOUND

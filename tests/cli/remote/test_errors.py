@@ -122,14 +122,39 @@ def test_a_hostile_problem_cannot_steer_the_terminal(ask: Run, server: FakeServe
     assert "\x07" not in err
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'"x"', b'{"code": 7, "detail": null}', b"\xff\xfe"])
-def test_an_error_that_is_no_problem_document_is_still_told(
-    ask: Run, server: FakeServer, body: bytes
-) -> None:
-    server.on("GET", "/api/admin/workers", Answer(500, body))
+OTHERS: dict[str, Any] = {
+    "nothing": b"",
+    "page": b"<html><title>403 Forbidden</title>",
+    "list": b"[]",
+    "text": b'"x"',
+    "code of no meaning": {"code": 7, "detail": None},
+    "no text": b"\xff\xfe",
+    "problem of another": {"type": "about:blank", "title": "Not Found", "status": 404, "code": "not_found"},
+    "problem of another answer": {**problem(418, "not_found", "There is none.").body},
+}
+
+
+@pytest.mark.parametrize("body", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 500])
+def test_only_our_own_problems_are_refusals(ask: Run, server: FakeServer, status: int, body: Any) -> None:
+    """As of a proxy or a captive portal, which say nothing about what was asked."""
+    server.on("GET", "/api/admin/workers", Answer(status, body, {"Content-Type": "text/html"}))
     result = ask("workers", "list")
-    assert result.code == ExitCode.FAILED
-    assert "exit: 1" in result.err
+    assert result.code == ExitCode.UNREACHABLE
+    assert "code: E_FOREIGN_ANSWER" in result.err
+    assert f"HTTP status {status}" in result.err
+
+
+def test_a_page_that_bars_the_way_is_waited_for_as_a_server_that_restarts(
+    ask: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.cli.remote.changes.RECONNECT_S", 0.0)
+    job = {"id": "j_1", "config_name": "c", "attempt": 0, "gpus": []}
+    portal = Answer(403, b"<html>log in to our Wi-Fi", {"Content-Type": "text/html"})
+    answers = iter([{**job, "status": "running"}] * 2 + [portal] * 2)
+    server.on("GET", "/api/jobs/j_1", lambda seen: next(answers, {**job, "status": "completed"}))
+    server.on("GET", "/api/events", portal)
+    assert ask("jobs", "wait", "j_1").code == 0
 
 
 def test_an_answer_that_is_not_json_is_no_orchestrator(ask: Run, server: FakeServer) -> None:

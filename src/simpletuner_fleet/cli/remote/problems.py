@@ -1,13 +1,15 @@
 """Turns the server's RFC 9457 problems into messages of ours with exit codes."""
 
-import json
 from typing import Any
+
+import msgspec
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.troubles import ForeignAnswer, of_connection_error
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.code_texts import problem_detail, problem_next, problem_title
+from simpletuner_fleet.protocol.problems import read_problem
 
 EXIT_OF_STATUS = {
     400: ExitCode.USAGE,
@@ -35,10 +37,10 @@ WHAT_OF_STATUS = {
 
 
 def problem_of(status: int, body: bytes, where: ConnectionSettings) -> CliError:
-    problem = _document(body)
-    if status > 500 and not problem.get("code"):  # a proxy's, while no server stands behind it
+    if read_problem(status, body) is None:
         return CliError(of_connection_error(ForeignAnswer(status), where.url))
-    code = str(problem.get("code") or f"http_{status}")
+    problem = msgspec.json.decode(body, type=dict[str, Any])
+    code = str(problem["code"])
     detail = (
         problem_detail(current(), problem)
         or problem_title(current(), problem)
@@ -82,14 +84,6 @@ def _not_let_in(code: str, detail: str, where: ConnectionSettings) -> CliError:
         "E_INVALID_TOKEN",
         ExitCode.AUTH,
     )
-
-
-def _document(body: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _field_errors(problem: dict[str, Any]) -> list[str]:
