@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.cli.commands import build_parser
+from simpletuner_fleet.cli.dispatch import _command
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.unforeseen import unforeseen
-from simpletuner_fleet.cli.main import _command
 from tests.cli.conftest import Answer, FakeServer, Run
 
 COMMAND = [sys.executable, "-m", "simpletuner_fleet.cli.main"]
