@@ -15,6 +15,7 @@ from simpletuner_fleet.agent.nodes.host import NodeHost
 from simpletuner_fleet.agent.nodes.members import NodeMember
 from simpletuner_fleet.agent.nodes.messages import AskRank, ToFollower
 from simpletuner_fleet.agent.nodes.node_connection import FROM_FOLLOWER, TO_FOLLOWER, NodeConnection
+from simpletuner_fleet.agent.nodes.part_output import PartOutput
 from simpletuner_fleet.agent.nodes.ranks import NodePart, NodeParts
 from simpletuner_fleet.agent.nodes.spanned import FollowerPart, SpannedAttempt
 from simpletuner_fleet.core.jobs.fencing import Turn
@@ -167,6 +168,6 @@ def part_that_runs(tmp_path: Path, asked: list[str], *, refused: int = 0) -> tup
             return Habits(), Paths(attempt_dir=tmp_path, config_dir=tmp_path, output_dir=tmp_path)
 
     parts = object.__new__(NodeParts)
-    rank = NodePart(OFFER, tmp_path / "output.log", running=object.__new__(RunningTrainer))
+    rank = NodePart(OFFER, PartOutput(tmp_path / "output.log"), running=object.__new__(RunningTrainer))
     parts._ranks, parts._preparation = {rank.turn: rank}, Preparing()
     return parts, rank

@@ -3,14 +3,16 @@
 import asyncio
 import errno
 import io
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from simpletuner_fleet.agent.nodes import ranks
+from simpletuner_fleet.agent.nodes import part_output, ranks
 from simpletuner_fleet.agent.nodes.members import NodeMember
 from simpletuner_fleet.agent.nodes.messages import FromFollower, Printed, PrintedSoFar, RankEnded
+from simpletuner_fleet.agent.nodes.part_output import PartOutput
 from simpletuner_fleet.agent.nodes.ranks import NodePart, NodeParts
 from simpletuner_fleet.agent.nodes.spanned import FollowerPart
 from simpletuner_fleet.core.jobs.job import EndReason
@@ -45,9 +47,9 @@ class FirstNode:
 def part_that_printed(tmp_path: Path, first: FirstNode) -> tuple[NodeParts, NodePart]:
     """A follower's part alone, without the machine around it."""
     parts = object.__new__(NodeParts)
-    rank = NodePart(OFFER, tmp_path / "output.log")
+    rank = NodePart(OFFER, PartOutput(tmp_path / "output.log"))
     parts._ranks, parts._tell = {rank.turn: rank}, first.tell
-    rank.output.write_bytes(OUTPUT)
+    rank.output.path.write_bytes(OUTPUT)
     return parts, rank
 
 
@@ -56,18 +58,18 @@ async def test_a_line_that_is_dialled_anew_while_output_is_read_loses_and_mixes_
 ) -> None:
     first = FirstNode(loses=2)
     parts, rank = part_that_printed(tmp_path, first)
-    loop, read = asyncio.get_running_loop(), ranks._read
+    loop, read = asyncio.get_running_loop(), rank.output.piece
     welcomed: list[int] = []
 
-    def slow_read(path: Path, offset: int) -> bytes | None:
-        data = read(path, offset)
+    def slow_read(offset: int) -> tuple[int, bytes | None]:
+        piece = read(offset)
         if offset > len(first.kept) and not welcomed:  # what was sent last is lost, and nobody knows yet
             welcomed.append(offset)
             so_far = PrintedSoFar(job_id=OFFER.job_id, epoch=OFFER.epoch, offset=len(first.kept))
             asyncio.run_coroutine_threadsafe(_welcome(parts, so_far), loop).result(10)
-        return data
+        return piece
 
-    monkeypatch.setattr(ranks, "_read", slow_read)
+    monkeypatch.setattr(rank.output, "piece", slow_read)
     rank.over = True
     await asyncio.wait_for(parts._print(rank), 20)
     assert welcomed
@@ -96,18 +98,54 @@ async def test_an_end_is_said_by_one_task_however_often_the_line_is_dialled_anew
 async def test_a_flood_does_not_fill_the_disk_of_the_node_that_prints_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks, "SENT_KEPT_BYTES", 2**20)
-    monkeypatch.setattr(ranks, "FREED_AT_ONCE_BYTES", 2**20)
+    monkeypatch.setattr(part_output, "SENT_KEPT_BYTES", 2**20)
+    monkeypatch.setattr(part_output, "FREED_AT_ONCE_BYTES", 2**20)
     first = FirstNode(loses=0)
     parts, rank = part_that_printed(tmp_path, first)
     flood = OUTPUT * 10
-    rank.output.write_bytes(flood)
+    rank.output.path.write_bytes(flood)
     rank.over = True
     await asyncio.wait_for(parts._print(rank), 20)
     assert bytes(first.kept) == flood
-    stat = rank.output.stat()
+    stat = rank.output.path.stat()
     assert (stat.st_size, stat.st_blocks * 512 < 3 * 2**20) == (len(flood), True)
-    assert rank.output.read_bytes()[-(2**20) :] == flood[-(2**20) :]
+    assert rank.output.path.read_bytes()[-(2**20) :] == flood[-(2**20) :]
+
+
+@pytest.mark.parametrize("after", [b"x\n", b"something that is longer than what there was before\n"])
+async def test_what_a_part_prints_after_it_has_emptied_its_output_follows_what_was_sent(
+    tmp_path: Path, after: bytes
+) -> None:
+    first = FirstNode(loses=0)
+    parts, rank = part_that_printed(tmp_path, first)
+    rank.output.path.write_bytes(b"before\n")
+    printing = asyncio.create_task(parts._print(rank))
+    await until(lambda: bool(first.kept))
+    os.truncate(rank.output.path, 0)
+    rank.output.path.write_bytes(after)
+    rank.over = True
+    await asyncio.wait_for(printing, 20)
+    assert bytes(first.kept) == b"before\n" + after
+
+
+async def test_what_a_line_has_lost_and_a_part_has_emptied_since_is_said_to_be_lost(tmp_path: Path) -> None:
+    first = FirstNode(loses=2)
+    parts, rank = part_that_printed(tmp_path, first)
+    printing = asyncio.create_task(parts._print(rank))
+    await until(lambda: rank.printed == len(OUTPUT))
+    arrived = len(first.kept)
+    assert arrived < len(OUTPUT)
+    os.truncate(rank.output.path, 0)
+    rank.output.path.write_bytes(b"after\n")
+    await until(lambda: rank.printed == len(OUTPUT) + 6)
+    parts.welcomed([PrintedSoFar(job_id=OFFER.job_id, epoch=OFFER.epoch, offset=arrived)])
+    rank.over = True
+    await asyncio.wait_for(printing, 20)
+    kept = bytes(first.kept)
+    assert (len(kept), kept[:arrived]) == (len(OUTPUT) + 6, OUTPUT[:arrived])
+    assert b"bytes lost: this output was emptied before they were sent]" in kept[arrived : arrived + 100]
+    assert b"line" not in kept[arrived:]
+    assert kept.endswith(b"after\n")
 
 
 async def test_a_node_that_cannot_open_another_file_for_a_moment_sends_its_output_later(
@@ -118,7 +156,7 @@ async def test_a_node_that_cannot_open_another_file_for_a_moment_sends_its_outpu
     left, opened = [3], Path.open
 
     def scarce(path: Path, *args: Any, **choices: Any) -> Any:
-        if path == rank.output and left[0]:
+        if path == rank.output.path and left[0]:
             left[0] -= 1
             raise OSError(errno.EMFILE, "too many open files")
         return opened(path, *args, **choices)
@@ -148,17 +186,17 @@ async def test_an_output_that_a_job_made_endless_by_a_hole_does_not_keep_its_par
         return first.tell(message)
 
     parts._tell = tell
-    rank.output.write_bytes(b"begun\n")
-    with rank.output.open("ab") as file:
+    rank.output.path.write_bytes(b"begun\n")
+    with rank.output.path.open("ab") as file:
         file.truncate(2**43)
         file.write(b"the end\n")
     rank.over = True
     ended = RankEnded(job_id=OFFER.job_id, epoch=OFFER.epoch, reason=EndReason.EXITED, exit_code=0)
     await asyncio.wait_for(parts._tell_end(rank, ended), 30)
     assert first.ends == [ended]
-    assert kept.printed == rank.output.stat().st_size
+    assert kept.printed == rank.output.path.stat().st_size
     text = log_file.read_bytes()
-    assert len(text) < 2 * ranks.END_BYTES
+    assert len(text) < 2 * part_output.END_BYTES
     assert b"bytes left out because they came faster than they were sent" in text
     assert text.endswith(b"the end\n")
 

@@ -30,7 +30,7 @@ from simpletuner_fleet.agent.nodes.messages import (
     RankEnded,
     RankHeld,
 )
-from simpletuner_fleet.agent.ship.hole_punching import punch_hole
+from simpletuner_fleet.agent.nodes.part_output import PartOutput
 from simpletuner_fleet.agent.ship.masking import Mask
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.core.jobs.fencing import Turn
@@ -38,7 +38,6 @@ from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.worker_errors import StateDirError
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch
-from simpletuner_fleet.trainers.job_files import LACKING
 from simpletuner_fleet.trainers.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -47,18 +46,11 @@ ADOPT_GRACE_S = 2.0
 """Nobody takes up a part again: what the guardian waits for is only that this process ends in order."""
 LOOK_EVERY_S = 0.2
 ASK_AGAIN_S = 1.0
-PIECE_BYTES = 256 * 1024
-SENT_KEPT_BYTES = 64 * 1024 * 1024
-"""Of what was sent: many times what a connection that breaks can have under way, which the next one asks for again."""
-FREED_AT_ONCE_BYTES = 8 * 1024 * 1024
-MOST_BEHIND_BYTES = 256 * 1024 * 1024
-"""Of what was printed and not sent: of more, only the end is. A part's end is told after what it has printed."""
-END_BYTES = 8 * 1024 * 1024
 
 
 class NodePart(Struct, eq=False):
     offer: JobSubmit
-    output: Path
+    output: PartOutput
     may_go: asyncio.Event = field(default_factory=asyncio.Event)
     wanted: bool = True
     held: bool = False
@@ -69,8 +61,6 @@ class NodePart(Struct, eq=False):
     printed: int = 0
     asked: dict[str, int] = field(default_factory=dict)
     """How many of each kind its trainer was asked for."""
-    freed: int = 0
-    """Up to here the disk space of what was printed is given back."""
     task: asyncio.Task[None] | None = None
 
     @property
@@ -137,7 +127,8 @@ class NodeParts:
         turn = turn_of(order.offer)
         if turn in self._ranks:
             return
-        rank = NodePart(order.offer, self._state.attempt(order.offer.attempt_id).output_log)
+        output = PartOutput(self._state.attempt(order.offer.attempt_id).output_log)
+        rank = NodePart(order.offer, output)
         self._ranks[turn] = rank
         self._preparation.spans[order.offer.attempt_id] = order.span
         rank.task = asyncio.create_task(self._live(rank))
@@ -286,15 +277,14 @@ class NodeParts:
         """Sends what it prints, until it is over and all of it is sent but the middle of a flood."""
         while True:
             was_over, offset = rank.over, rank.printed
-            gap = await asyncio.to_thread(_passed_over, rank.output, offset)
-            data = await asyncio.to_thread(_read, rank.output, offset + gap)
+            gap, data = await asyncio.to_thread(rank.output.piece, offset)
             if offset != rank.printed:
                 continue  # a new connection begins elsewhere
             if data and self._tell(
                 Printed(job_id=rank.offer.job_id, epoch=rank.offer.epoch, offset=offset, data=data, gap=gap)
             ):
                 rank.printed = offset + gap + len(data)
-                await _give_back_sent(rank)
+                await asyncio.to_thread(rank.output.give_back, rank.printed)
             elif was_over and data == b"":
                 return
             else:
@@ -336,33 +326,6 @@ class NodeParts:
         with suppress(StateDirError, OSError):
             await asyncio.to_thread(end_group, self._state.attempt(attempt_id).path)
             await asyncio.to_thread(self._state.remove_attempt, attempt_id)
-
-
-async def _give_back_sent(rank: NodePart) -> None:
-    """Frees the disk space of what the first node has: a flood of output must not fill this node's disk."""
-    end = rank.printed - SENT_KEPT_BYTES
-    if end - rank.freed >= FREED_AT_ONCE_BYTES:
-        start, rank.freed = rank.freed, end
-        await asyncio.to_thread(punch_hole, rank.output, start, end)
-
-
-def _passed_over(path: Path, offset: int) -> int:
-    """Returns how much of a flood is not sent: a job may also make its output long by a hole, which costs it nothing."""
-    try:
-        behind = path.stat().st_size - offset
-    except OSError:
-        return 0
-    return behind - END_BYTES if behind > MOST_BEHIND_BYTES else 0
-
-
-def _read(path: Path, offset: int) -> bytes | None:
-    """Returns None where that cannot be told for now, and nothing where there is nothing to read."""
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(PIECE_BYTES)
-    except OSError as error:
-        return None if error.errno in LACKING else b""
 
 
 def lease_is_over(since: float, length_s: float) -> bool:
