@@ -91,6 +91,17 @@ def test_an_attempts_folder_holds_its_order_and_goes_when_told(tmp_path: Path) -
         assert state.attempts() == []
 
 
+def test_an_attempt_is_done_though_the_disk_takes_no_order_without_its_token(tmp_path: Path) -> None:
+    """Nobody would remove its folder else, and what it has filled would stay full."""
+    with StateDir.open(tmp_path / "w") as state:
+        attempt = state.create_attempt("a_1")
+        attempt.save_order(offer())
+        (attempt.path / ".order.json.tmp").mkdir()
+        attempt.retire()
+        assert attempt.retired
+        assert not attempt.order_file.exists()
+
+
 @pytest.mark.parametrize("left", [b'{"job_id":', b'{"job_id":"\xff\xfe"}', b""])
 def test_an_order_that_the_disk_has_lost_is_none(tmp_path: Path, left: bytes) -> None:
     with StateDir.open(tmp_path / "w") as state:

@@ -121,10 +121,16 @@ class AttemptDir(Struct, frozen=True, dict=True):
         write_whole(self.order_file, msgspec.json.encode(replace(order, secrets=names)))
 
     def retire(self) -> None:
-        """Marks the attempt as done: its token is removed first, then a restart is told not to take it up."""
+        """Marks the attempt as done: its token is removed first, then a restart is told not to take it up.
+
+        A disk that takes no order without the token keeps none: only what is marked is removed, to make room there.
+        """
         order = self.load_order()
         if order and order.upload_token is not UNSET:
-            self.save_order(replace(order, upload_token=UNSET))
+            try:
+                self.save_order(replace(order, upload_token=UNSET))
+            except OSError:
+                self.order_file.unlink()
         with contextlib.suppress(OSError):
             (self.path / DELIVERED).open("x").close()  # once: its age tells how long it has been so
 

@@ -402,6 +402,26 @@ async def test_what_of_an_attempt_nobody_took_keeps_its_folder(tmp_path: Path) -
         assert (attempt.path / NOT_STORED).exists()
 
 
+async def test_a_folder_that_cannot_be_marked_as_the_only_place_of_something_is_not_done(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its disk takes no new file: whoever makes room there would remove what is nowhere else."""
+    code, status = Invalid.code, HTTPStatus.UNPROCESSABLE_ENTITY
+    problem = {"type": TYPE_PREFIX + code, "code": code, "status": status}
+    with StateDir.open(tmp_path / "worker") as state:
+        attempt = left(state, exit={**ENDED_WELL, "exit_code": None, "signal": 15, "reason": "stopped"})
+        attempt.output_log.write_text("what it printed\n")
+        (attempt.path / "reported.json").write_text("{}")
+        (attempt.path / NOT_STORED).symlink_to(tmp_path / "no such folder" / "file")
+        async with (
+            answering(lambda: (status, problem)) as client,
+            worker(state, client=client) as (attempts, _runner),
+        ):
+            assert await attempts.find_again() == []
+            await until(lambda: attempt.retired or "could not be marked as done" in caplog.text)
+        assert not attempt.retired
+
+
 def _walls(home: Path) -> Walls:
     """Of a kind that this machine need not allow: only its cleaning is asked for."""
     about = WallSurroundings(home="/root", environment={}, pythons=(), grants=(), hidden=())

@@ -281,11 +281,9 @@ class Attempts:
         self.senders.forget(turn)
         self._masks.pop(turn, None)
         attempt_id = self._folders.pop(turn, None)
-        if attempt_id and unstored:
-            self._mark(attempt_id, NOT_STORED)
         if attempt_id:
             await self.preparation.release_data(attempt_id)
-            await asyncio.to_thread(self._put_away, attempt_id)
+            await asyncio.to_thread(self._put_away, attempt_id, unstored)
         self._offers.pop(turn, None)
         running = self._running.pop(turn, None)
         if running:
@@ -301,25 +299,24 @@ class Attempts:
         with suppress(StateDirError):
             end_group(self._state.attempt(attempt_id).path)
 
-    def _mark(self, attempt_id: str, mark: str) -> None:
-        """Keeps its folder from being removed. A full disk keeps nobody from going on; an id that cannot name a folder
-        never had one."""
-        with suppress(StateDirError, OSError):
-            (self._state.attempt(attempt_id).path / mark).touch()
-
-    def _put_away(self, attempt_id: str) -> None:
+    def _put_away(self, attempt_id: str, unstored: bool) -> None:
         """Makes the attempt's caches available to others, and retires its folder.
 
         It blocks: call it in a thread, and only once, since each thread call costs. A full disk keeps nobody from going on.
         """
         self.preparation.release_kept(attempt_id)
-        with suppress(StateDirError):
-            self._retire(self._state.attempt(attempt_id))
+        with suppress(StateDirError):  # an id that cannot name a folder never had one
+            self._retire(self._state.attempt(attempt_id), unstored=unstored)
 
     @staticmethod
-    def _retire(attempt: AttemptDir) -> None:
-        """Retires a folder. What a full disk kept from being written is tried again at the next start."""
+    def _retire(attempt: AttemptDir, *, unstored: bool = False) -> None:
+        """Retires a folder, once it is marked where something is in it alone: others are removed.
+
+        What a full disk kept from being written is tried again at the next start.
+        """
         try:
+            if unstored:
+                (attempt.path / NOT_STORED).touch()
             attempt.retire()
         except OSError as error:
             log.warning("attempt %s could not be marked as done: %s", attempt.attempt_id, error)
@@ -464,9 +461,7 @@ class Attempts:
         """Sends the log and the results of an attempt whose end the shim has reported while there was no agent."""
 
         def over(unstored: bool) -> None:
-            if unstored:
-                self._mark(offer.attempt_id, NOT_STORED)
-            self._retire(attempt)
+            self._retire(attempt, unstored=unstored)
 
         self.senders.send_leftovers(offer, self._material(offer), exit.reason, over)
 
