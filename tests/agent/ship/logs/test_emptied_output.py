@@ -55,6 +55,48 @@ def test_bytes_that_a_disk_has_lost_keep_no_log_from_its_end(tmp_path: Path) -> 
     assert all_bytes(stream, ended=True) == lost(900) + b"one line\n" * 50
 
 
+@pytest.mark.parametrize("after", [b"x\n", b"something that is longer than what there was before\n" * 3])
+@pytest.mark.parametrize("read_before", [False, True])
+def test_an_output_that_was_emptied_before_the_next_process_took_it_up_is_not_sent_as_what_it_was(
+    tmp_path: Path, after: bytes, read_before: bool
+) -> None:
+    """It may have been read since by a process that died before it had sent anything."""
+    log = tmp_path / "output.log"
+    printed(log, b"line 1\n" * 10)
+    scanned(stream_of(log)).close()
+    os.truncate(log, 0)
+    printed(log, after)
+    if read_before:
+        scanned(stream_of(log), 2.0).close()
+    stream = scanned(stream_of(log), 3.0, ended=True)
+    assert all_bytes(stream, ended=True, start=14) == lost(56) + after
+    stream.close()
+
+
+@pytest.mark.parametrize("limit", [0, 10, 100])
+@pytest.mark.parametrize("first", [b"a\n", b"something\n" * 20])
+def test_an_output_that_only_grew_is_gone_on_with(tmp_path: Path, limit: int, first: bytes) -> None:
+    log, limits = tmp_path / "output.log", LogLimits(limit, 2 * PUNCH_BYTES)
+    for text in (first, b"flood\n" * (PUNCH_BYTES // 2), b"the end\n"):
+        printed(log, text)
+        scanned(stream_of(log, limits)).close()
+    stream = scanned(stream_of(log, limits), ended=True)
+    assert stream._journal.size == log.stat().st_size, "no byte was read twice"
+    stream.close()
+
+
+@pytest.mark.parametrize("spoiled", [b"", b"[{", b"\xff" * 50])
+def test_a_head_that_a_disk_has_spoiled_is_no_sign_of_another_content(tmp_path: Path, spoiled: bytes) -> None:
+    log = tmp_path / "output.log"
+    printed(log, b"one line\n" * 10)
+    scanned(stream_of(log)).close()
+    log.with_suffix(".log-heads").write_bytes(spoiled)
+    printed(log, b"another\n")
+    stream = scanned(stream_of(log), ended=True)
+    assert all_bytes(stream, ended=True) == log.read_bytes()
+    stream.close()
+
+
 def test_an_output_of_which_only_the_ends_are_kept_is_not_taken_for_an_emptied_one(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     stream = stream_of(log, LogLimits(0, 0))

@@ -114,6 +114,10 @@ class Journal:
     def newest_by_source(self) -> dict[int, Record]:
         return {record.source: record for record in self._from(0)}
 
+    def beginnings(self) -> dict[int, int]:
+        """Returns where, of what is sent, the newest content of each file begins: one that was emptied has several."""
+        return {record.source: record.sent for record in self._from(0) if record.raw == 0}
+
     def records_at(self, sent: int) -> Iterator[Record]:
         """Yields records from the one that holds this byte on."""
         low, high = 0, self._count

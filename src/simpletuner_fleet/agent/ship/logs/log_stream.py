@@ -1,6 +1,7 @@
 """Reads one stream of output from its files, and gives in chunks, from any offset on, what is to be sent."""
 
 import errno
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -56,6 +57,13 @@ class Withheld(Struct, frozen=True):
     gap: int
 
 
+class LogHead(Struct, frozen=True):
+    """Tells by its first bytes whether a file holds what an earlier process has read, or was emptied since."""
+
+    length: int = 0
+    digest: str = ""
+
+
 def left_out(gap: int, why: str = "") -> bytes:
     """Returns a line of its own, whatever was cut before it."""
     return f"\n… {gap:,} bytes left out{why} …\n".encode()
@@ -100,6 +108,8 @@ class LogStream:
         """Up to where each file was read by this process, and the last bytes before."""
         self._emptied_at = [0 for _ in self._sources]
         """Of what is sent: what the journal has of each file before this place is of its former content."""
+        self._heads_file = journal.with_suffix(".log-heads")
+        self._heads = [LogHead() for _ in self._sources]
         self._folds = [Fold() for _ in self._sources]
         self._wall_offset_s = 0.0
         """What to add to the time of a fold for that of a clock on the wall."""
@@ -162,9 +172,15 @@ class LogStream:
             self._folds = [Fold() for _ in known]
             self._ends = [(0, b"") for _ in known]
             self._emptied_at = [0 for _ in known]
+            self._heads = [LogHead() for _ in known]
         elif self._names:
             _write_names(self._names, self._sources)
         self._journal.open()
+        heads = _heads_in(self._heads_file)[: len(self._sources)]
+        self._heads[: len(heads)] = heads
+        for source, place in self._journal.beginnings().items():
+            if source < len(self._sources):
+                self._emptied_at[source] = place
         for source, record in self._journal.newest_by_source().items():
             if source < len(self._sources):
                 at, folding = min(now, record.at - self._wall_offset_s), bool(record.folding)
@@ -183,6 +199,7 @@ class LogStream:
         self._folds += [Fold() for _ in new]
         self._ends += [(0, b"") for _ in new]
         self._emptied_at += [0 for _ in new]
+        self._heads += [LogHead() for _ in new]
         self._sources += new
 
     def _go_back(self, source: int) -> None:
@@ -202,14 +219,25 @@ class LogStream:
     def _begin_anew_if_emptied(self, source: int, file: BinaryIO, now: float) -> None:
         """Reads a file from its beginning that was emptied: a script has written `> /dev/stdout`.
 
-        It is shorter than before then, or by now so long that something else stands where its end was.
+        It is shorter than before then, or by now so long that something else stands where its end was; where that was
+        read by an earlier process, where its beginning was.
         """
         reached, (end, seen) = self._folds[source].reached, self._ends[source]
-        size = os.fstat(file.fileno()).st_size
-        if size < reached or (end == reached < size and _end_at(file, reached) != seen):
+        size, head = os.fstat(file.fileno()).st_size, self._heads[source]
+        if end == reached < size:
+            is_other = _end_at(file, reached) != seen
+        else:
+            is_other = not end and _head_of(file, head.length) != head
+        if size < reached or is_other:
+            self._note_head(source, LogHead())
             self._recorded[source] = ByteRange(0, 0, now, False)
             self._folds[source] = Fold(0, False, now)
             self._emptied_at[source] = self._journal.size
+
+    def _note_head(self, source: int, head: LogHead) -> None:
+        self._heads[source] = head
+        with suppress(OSError):  # a next process goes on by the length alone, then
+            write_whole(self._heads_file, msgspec.json.encode(self._heads))
 
     def _scan(self, source: int, now: float, ended: bool) -> bool:
         blocks = 0
@@ -225,6 +253,9 @@ class LogStream:
                     blocks += 1
                 if blocks:
                     self._ends[source] = fold.reached, _end_at(file, fold.reached)
+                    length = min(fold.reached, self._limits.head_bytes, COMPARED_BYTES)
+                    if length > self._heads[source].length:
+                        self._note_head(source, _head_of(file, length))
         except NotRecorded:
             raise
         except OSError as error:
@@ -331,6 +362,19 @@ class LogStream:
 def _end_at(file: BinaryIO, end: int) -> bytes:
     file.seek(max(0, end - COMPARED_BYTES))
     return file.read(min(end, COMPARED_BYTES))
+
+
+def _head_of(file: BinaryIO, length: int) -> LogHead:
+    """Returns no bytes themselves: a secret may be among them."""
+    file.seek(0)
+    return LogHead(length, hashlib.sha256(file.read(length)).hexdigest()) if length else LogHead()
+
+
+def _heads_in(file: Path) -> list[LogHead]:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=list[LogHead])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return []
 
 
 def _names_in(file: Path) -> list[Path]:
