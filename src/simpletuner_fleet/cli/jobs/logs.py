@@ -15,6 +15,7 @@ from simpletuner_fleet.cli.jobs.finishing_notes import FinishingNotes
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import CONTENT_TIMEOUT_S, Api, will_pass
 from simpletuner_fleet.client.answers import TEXT
+from simpletuner_fleet.client.calls.logs import LONGEST_LINE, LineSplitter
 from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.client.time_limits import Pace, pieces
 from simpletuner_fleet.client.troubles import of_connection_error
@@ -81,13 +82,11 @@ class Printer:
         self._grep = _pattern(request.grep) if request.grep is not None else None
         self._colours = request.colours and not request.raw and sys.stdout.isatty()
         self._text = TerminalLogText(colours=self._colours)
-        self._rest = b""
+        self._lines = LineSplitter(b"\n")
 
     def chunk(self, chunk: bytes) -> None:
         if self._grep:
-            lines = (self._rest + chunk).split(b"\n")
-            self._rest = lines.pop()
-            chunk = b"".join([line + b"\n" for line in lines if self._fits(line)])
+            chunk = b"".join([line + b"\n" for line in self._lines.feed(chunk) if self._fits(line)])
         self._show(chunk)
 
     def line(self, at: str, line: bytes) -> None:
@@ -95,8 +94,8 @@ class Printer:
             self._show(f"{at} ".encode() + line + b"\n")
 
     def end(self) -> None:
-        if self._rest and self._fits(self._rest):
-            self._show(self._rest + b"\n")
+        for line in filter(self._fits, self._lines.last()):
+            self._show(line + b"\n")
         if not self._raw:
             _write(self._text.feed(b"", last=True) + ("\x1b[0m" if self._colours else ""))
 
@@ -168,7 +167,8 @@ def _is_over(api: Api, path: str, request: LogRequest, offset: int) -> bool:
 class LineJoiner:
     """Puts lines together again that the server shows in pieces, because they are long.
 
-    Of a progress line that comes in several pieces, each shows the last state that is whole.
+    Of a progress line that comes in several pieces, each shows the last state that is whole. A line that grows without
+    one is shown in parts.
     """
 
     def __init__(self) -> None:
@@ -187,6 +187,9 @@ class LineJoiner:
             self._at = at
         self._pieces.append(data)
         if not ends and b"\r" not in data:
+            if sum(map(len, self._pieces)) > LONGEST_LINE:
+                yield self._at, b"".join(self._pieces)
+                self._pieces, self._was_shown = [], True
             return
         *states, rest = b"".join(self._pieces).split(b"\r")
         self._pieces = [] if ends or not rest else [rest]

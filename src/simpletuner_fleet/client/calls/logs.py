@@ -1,7 +1,7 @@
 """Reads a job's log line by line: all of it, its tail, or as it grows. Resumes a cut connection where it broke off."""
 
 import codecs
-from typing import Any
+from typing import Any, AnyStr, Generic
 
 import httpx2
 from msgspec import Struct
@@ -17,6 +17,8 @@ RECONNECTS = 300
 RECONNECT_S = 1.0
 SILENT_S = 60.0
 """After so long the log is asked for again from where it is: a trainer may be silent, or the connection dead."""
+LONGEST_LINE = 16 * 2**20
+"""A longer line comes in pieces of so many characters or bytes: one that never ends would take all memory."""
 
 
 class LogPart(Struct, kw_only=True):
@@ -29,29 +31,59 @@ class LogPart(Struct, kw_only=True):
     rank: int | None = None
 
 
+class LineSplitter(Generic[AnyStr]):
+    """Splits what arrives cut anywhere into lines, and a line that is too long into several."""
+
+    def __init__(self, end: AnyStr) -> None:
+        self._end: AnyStr = end
+        self._rest: list[AnyStr] = []
+        """The pieces of a line whose end has not come: joined once, for it may be most of a long log."""
+        self._rest_length = 0
+
+    def feed(self, data: AnyStr) -> list[AnyStr]:
+        parts: list[AnyStr] = data.split(self._end)
+        rest = parts.pop()
+        lines: list[AnyStr] = []
+        for ended in parts:
+            lines.extend(in_pieces(self._joined(ended)))
+        if self._rest_length + len(rest) > LONGEST_LINE:
+            lines.extend(in_pieces(self._joined(rest)))
+            rest = lines.pop()
+        if rest:
+            self._rest.append(rest)
+            self._rest_length += len(rest)
+        return lines
+
+    def last(self) -> list[AnyStr]:
+        """Returns the line without an end, if there is one."""
+        return [self._joined(self._end[:0])] if self._rest else []
+
+    def _joined(self, rest: AnyStr) -> AnyStr:
+        self._rest.append(rest)
+        line: AnyStr = self._end[:0].join(self._rest)
+        self._rest, self._rest_length = [], 0
+        return line
+
+
+def in_pieces(line: AnyStr) -> list[AnyStr]:
+    """Cuts a line that is too long. The last piece is never empty, unless the line is."""
+    return [line[begin : begin + LONGEST_LINE] for begin in range(0, len(line) or 1, LONGEST_LINE)]
+
+
 class LineCutter:
     """Splits bytes that arrive cut anywhere into lines of text."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._rest: list[str] = []
-        """The pieces of a line whose end has not come: joined once, for it may be all of a long log."""
+        self._lines = LineSplitter("\n")
 
     def feed(self, data: bytes, *, last: bool = False) -> list[str]:
-        *ended, rest = self._decoder.decode(data, final=last).split("\n")
-        lines: list[str] = []
-        if ended:
-            lines = ["".join([*self._rest, ended[0]]), *ended[1:]]
-            self._rest.clear()
-        if rest:
-            self._rest.append(rest)
-        if last and self._rest:
-            lines.append("".join(self._rest))
-        return lines
+        lines = self._lines.feed(self._decoder.decode(data, final=last))
+        return lines + self._lines.last() if last else lines
 
 
 def log_lines(caller: RouteCaller, job_id: str, part: LogPart) -> Steps[None]:
-    """Gives the lines of the log without their line ends."""
+    """Gives the lines of the log without their line ends; a line longer than `LONGEST_LINE` as several."""
     cutter = LineCutter()
     place: dict[str, Any] = {"tail": part.tail, "since": part.since}
     offset: int | None = None
