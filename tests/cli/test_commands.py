@@ -152,7 +152,7 @@ def test_creating_a_worker_shows_the_token_once(ask: Run, fleet: FakeServer) -> 
 def test_rotating_resuming_and_deleting(ask: Run, fleet: FakeServer) -> None:
     fleet.on("POST", "/api/admin/workers/w_abc123/token", {"worker_id": "w_abc123", "token": "wt_new"})
     fleet.on("POST", "/api/admin/workers/w_abc123/resume", WORKER)
-    fleet.on("DELETE", "/api/admin/workers/w_abc123", Answer(204, b""))
+    fleet.on("DELETE", "/api/admin/workers/w_abc123", {})
     assert ask("workers", "rotate-token", "gpu-worker-1", "--fields", "token").out == "TOKEN\twt_new\n"
     assert ask("workers", "resume", "gpu-worker-1").code == 0
     assert ask("workers", "delete", "gpu-worker-1").code == 0

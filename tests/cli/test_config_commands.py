@@ -6,7 +6,7 @@ import pytest
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.cli.frame.errors import ExitCode
-from tests.cli.conftest import Answer, FakeServer, Run, problem
+from tests.cli.conftest import FakeServer, Run, problem
 
 
 def test_configs_are_brought_and_taken_away_whole(ask: Run, server: FakeServer, tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_configs_are_brought_and_taken_away_whole(ask: Run, server: FakeServer, 
     }
     server.on("GET", "/api/configs", {"configs": [{"name": "mine", "version": 3}]})
     assert ask("configs", "list", "-o", "name").out == "mine\n"
-    server.on("DELETE", "/api/configs/mine", Answer(204, b""))
+    server.on("DELETE", "/api/configs/mine", {})
     assert ask("configs", "delete", "mine").code == 0
     assert ask("configs", "get", "mine").json["version"] == 3
 

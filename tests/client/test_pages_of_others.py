@@ -3,13 +3,15 @@
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.client import AsyncFleet, Fleet, UnreachableError
 from simpletuner_fleet.core.configs.datasets import PREFIX
+from simpletuner_fleet.http.application import ROUTES
 from tests.cli.conftest import Answer, FakeServer, Run, ask, run, server
 
 __all__ = ["ask", "run", "server"]
@@ -19,6 +21,7 @@ PAGES = {
     "page without a kind": Answer(200, PORTAL.encode(), {"content-type": ""}),
     "text": Answer(200, b"Blocked by policy\n", {"content-type": "text/plain", "x-log-attempt": ""}),
     "nothing": Answer(200, b"", {"content-type": "text/html"}),
+    "nothing at all": Answer(204, b"", {"content-type": ""}),
     "document": Answer(200, {}, {"content-type": "text/html"}),
     "packed": Answer(200, b"\x0b\x02\x80", {"content-type": "text/plain", "content-encoding": "br"}),
 }
@@ -163,3 +166,17 @@ def test_a_page_takes_no_upload(portal: FakeServer, ask: Run, tmp_path: Path) ->
     (tmp_path / "pets" / "cat.txt").write_text("a cat")
     said = ask("data", "push", str(tmp_path / "pets"))
     assert (said.code, said.out) == (ExitCode.UNREACHABLE, "")
+
+
+def may_be_none(result: Any) -> bool:
+    return NoneType in (result, *get_args(result))
+
+
+def test_no_route_that_a_client_uses_answers_with_nothing() -> None:
+    """So whoever does is not the orchestrator."""
+    silent = {
+        (row.method, row.path)
+        for row in ROUTES
+        if row.status == 204 or may_be_none(get_type_hints(row.handler)["return"])
+    }
+    assert {path.split("/")[1] for _, path in silent} == {"scim"}

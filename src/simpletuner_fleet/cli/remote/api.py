@@ -269,8 +269,6 @@ class Api:
             raise self._foreign(
                 _("a redirection to %(place)s", place=answer.headers.get("location") or _("nowhere"))
             )
-        if answer.status_code == 204:
-            return None
         if not is_ours(answer.headers, JSON):
             raise self._of_another_kind(answer, "JSON")
         try:

@@ -25,7 +25,7 @@ RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
 LONGEST_RETRY_AFTER_S = 30.0
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 REPEATABLE = ("GET", "PUT", "DELETE")
-FOUND, EMPTY = 200, 204
+FOUND = 200
 TOO_MANY, UNAVAILABLE = 429, 503
 Answered = TypeVar("Answered")
 
@@ -87,7 +87,7 @@ class RouteCaller:
                 failure: ClientError = unreachable(error, self.url)
                 elsewhere = not_sent
             else:
-                if received.status == EMPTY or _is_document(received):
+                if _is_document(received):
                     return received  # type: ignore[no-any-return]
                 failure = self.refusal(received)
                 pause_s = self._pause_after(received, failure, pauses, repeatable)
@@ -144,7 +144,7 @@ class RouteCaller:
 
     def _read(self, call: RouteCall[Answered], received: Received) -> Answered:
         try:
-            return msgspec.json.decode(received.content or b"{}", type=call.answer)
+            return msgspec.json.decode(received.content, type=call.answer)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise fail(
                 _("%(url)s gave an answer that this client does not know", url=self.url),
