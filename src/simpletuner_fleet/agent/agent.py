@@ -60,8 +60,7 @@ from simpletuner_fleet.protocol.messages import (
 log = logging.getLogger(__name__)
 
 LONGEST_INTERVAL_S = 86_400.0
-TELL_FETCHING_EVERY_S = 2.0
-WARN_UNSTORED_EVERY_S = 600.0
+TELL_FETCHING_EVERY_S, WARN_UNSTORED_EVERY_S = 2.0, 600.0
 DISOWNED_AFTER_S = 600.0
 """From when the lease has run out: so long may a rotated token be on its way."""
 BEATS_BEFORE_END_S = 5.0
@@ -82,11 +81,9 @@ class Agent:
         audit_memory: AuditMemory,
     ) -> None:
         """Creates the attempts here, because they report to this agent what they do by themselves."""
-        self.machine = machine
-        self.inbox = inbox
-        self.client = client
-        self.token = token
-        self.audit_memory = audit_memory
+        self.machine, self.inbox, self.client = machine, inbox, client
+        self.client.hearings.go_on = True
+        self.token, self.audit_memory = token, audit_memory
         self.attempts = make_attempts(self)
         self.delivery = Delivery(
             spool,
@@ -239,11 +236,18 @@ class Agent:
                 self._spawn(self._ask_to_validate(turn, asked_at))
             case SendReport(turn, report, final):
                 report.incarnation = self.incarnation
-                self._spawn(self.delivery.keep(turn, report) if final else self._tell(turn, report))
+                self._spawn(self._keep(turn, report) if final else self._tell(turn, report))
             case Forget(turn):
                 self._spawn(self.attempts.forget(turn))
             case Leave(reason):
                 self.depart(Departure(reason))
+
+    async def _keep(self, turn: Turn, report: StatusReport) -> None:
+        """Keeps an outcome. It takes the job back at once where that was thought lost: only then is anything stored."""
+        await self.delivery.keep(turn, report)
+        if self.client.hearings.are_awaited:
+            await self.connected.wait()
+            await self.tell_finishing()
 
     async def _ask_for_checkpoint(self, turn: Turn, asked_at: float) -> None:
         log.info("job %s: a checkpoint is asked for", turn[0])

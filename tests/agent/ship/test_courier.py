@@ -1,6 +1,7 @@
 """One rule for whatever an attempt sends: when it is tried again, and when it is given up."""
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import Callable
 
@@ -17,7 +18,9 @@ from simpletuner_fleet.agent.ship.courier import (
 )
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.wire.hearings import Hearings
 from simpletuner_fleet.core.jobs.fencing import Turn
+from tests.http.api_kit import until
 
 AWAY = Unreachable(OSError("no route"), refused=False, answered=False)
 NONSENSE = Unreachable(ValueError("not JSON"), refused=False)
@@ -75,11 +78,18 @@ class Sending:
         return result
 
 
-def courier(sending: Sending, *, clock: Callable[[], float] = lambda: 0.0, **more: float) -> Courier:
+def courier(
+    sending: Sending,
+    *,
+    clock: Callable[[], float] = lambda: 0.0,
+    hearings: Hearings | None = None,
+    **more: float,
+) -> Courier:
     return Courier(
         "its things",
         sending.send,
         RetryRule(patience_s=60.0),
+        hearings or Hearings(),
         look_every_s=more.get("look_every_s", 600.0),
         backoff=Backoff(0.001, 0.002),
         clock=clock,
@@ -92,6 +102,57 @@ async def test_it_sends_until_nothing_will_come() -> None:
     await asyncio.wait_for(one.run(), SOON_S)
     assert len(sending.calls) == 6
     assert one.over.is_set()
+
+
+def those_of_an_agent() -> Hearings:
+    hearings = Hearings()
+    hearings.go_on = True
+    return hearings
+
+
+@pytest.mark.parametrize(("then", "calls"), [(Sent.DONE, 2), (STALE, 3), (REFUSED, 2)])
+async def test_who_is_called_stale_asks_again_once_the_orchestrator_has_heard_of_it(
+    then: Sent | Failure, calls: int
+) -> None:
+    """Its job is queued until a heartbeat says that it runs on: what it sent first was refused."""
+    hearings, sending = those_of_an_agent(), Sending(STALE, then)
+    one = courier(sending, hearings=hearings)
+    with hearings.hearing():
+        running = asyncio.create_task(one.run())
+        await until(lambda: bool(sending.calls))
+    for _ in range(3):  # that one began before: it may have been compared before, too
+        await asyncio.sleep(0)
+    with contextlib.suppress(Refused), hearings.hearing():
+        raise BUSY
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert (len(sending.calls), one.over.is_set()) == (1, False)
+    for heard in range(2, calls + 1):
+        with hearings.hearing():
+            pass
+        await until(lambda heard=heard: len(sending.calls) == heard)
+    await asyncio.wait_for(running, SOON_S)
+    assert len(sending.calls) == calls
+    assert one.gave_up is (REFUSED if then is REFUSED else None)
+
+
+async def test_who_is_called_stale_later_asks_again_as_well() -> None:
+    hearings, sending = those_of_an_agent(), Sending(STALE, Sent.MORE, STALE, Sent.DONE)
+    running = asyncio.create_task(courier(sending, hearings=hearings).run())
+    for calls in (1, 3):
+        await until(lambda calls=calls: len(sending.calls) == calls)
+        with hearings.hearing():
+            pass
+    await asyncio.wait_for(running, SOON_S)
+    assert len(sending.calls) == 4
+
+
+async def test_who_is_called_stale_and_told_to_stop_waits_for_nobody() -> None:
+    one = courier(Sending(STALE), hearings=those_of_an_agent())
+    running = asyncio.create_task(one.run())
+    one.stop()
+    await asyncio.wait_for(running, SOON_S)
+    assert one.cut_short
 
 
 async def test_an_end_that_comes_while_it_sends_is_followed_by_another_try_at_once() -> None:
@@ -150,12 +211,12 @@ async def test_one_that_meets_what_nobody_thought_of_has_not_sent_all() -> None:
     async def send(ended: bool) -> Sent:
         raise RecursionError("too deep")
 
-    one = Courier("its things", send, RetryRule(patience_s=60.0))
+    one = Courier("its things", send, RetryRule(patience_s=60.0), Hearings())
     with pytest.raises(RecursionError):
         await one.run()
     assert one.over.is_set()
     assert "RecursionError: too deep" in str(one.gave_up)
-    stopped = Courier("its things", send, RetryRule(patience_s=60.0))
+    stopped = Courier("its things", send, RetryRule(patience_s=60.0), Hearings())
     stopped.stop()
     await stopped.run()
     assert stopped.gave_up is None

@@ -2,10 +2,15 @@
 
 import os
 import signal
+import sys
 import time
 
+import pytest
+
+from tests.e2e.jobs.test_logs import log_of
 from tests.e2e.kit import World
 from tests.e2e.processes import alive, stopped, wait_until
+from tests.e2e.storage.test_checkpoints import named, unpacked
 
 LONG = {"SIMPLETUNER_HEARTBEAT_INTERVAL": "5", "SIMPLETUNER_HEARTBEAT_TIMEOUT": "60"}
 
@@ -178,6 +183,59 @@ def test_a_frozen_worker_that_wakes_before_anybody_else_took_its_job_goes_on_wit
     [run] = world.journal.runs(job_id)
     assert run.pid == trainer
     assert (job["attempt"], job["losses"]) == (1, 0)
+
+
+PINGS_MISSED_S = 1.5
+PRINTS_AND_MAKES = """
+import os, pathlib, sys, time
+gates = [pathlib.Path(name) for name in sys.argv[1:]]
+print("begun", flush=True)
+for gate in gates:
+    while not gate.exists():
+        time.sleep(0.02)
+    print("\\n".join(f"{gate.name} {line}" for line in range(1000)), flush=True)
+    pathlib.Path(os.environ["SIMPLETUNER_OUTPUT_DIR"], gate.name).write_bytes(bytes(100_000))
+"""
+
+
+@pytest.mark.parametrize("ends", ["asleep", "awake"])
+def test_what_a_trainer_made_while_its_worker_was_frozen_arrives_once_its_job_goes_on(
+    world: World, ends: str
+) -> None:
+    worker = world.start_worker("sleeper")
+    first, last = world.gate(), world.gate()
+    script = (sys.executable, "-I", "-S", "-c", PRINTS_AND_MAKES, str(first), str(last))
+    job_id = world.submit(world.command(*script), on_partition="continue")
+    wait_until(lambda: log_of(world, job_id) == b"begun\n", "its log begins")
+    worker.running.signal(signal.SIGSTOP)
+    first.touch()
+    if ends == "asleep":
+        last.touch()
+    world.becomes(job_id, "queued")
+    time.sleep(PINGS_MISSED_S)  # so that it has to dial anew, and its log is there before its heartbeat
+    worker.running.signal(signal.SIGCONT)
+    wait_until(lambda: "job.readopted" in world.events(job_id), "its job goes on")
+    last.touch()
+    assert world.becomes(job_id, "completed")["results"] == "stored"
+    printed = [f"{gate.name} {line}" for gate in (first, last) for line in range(1000)]
+    assert log_of(world, job_id).decode().splitlines() == ["begun", *printed]
+    assert {first.name, last.name} <= set(unpacked(world, job_id, named(world, job_id, "output")))
+    worker.becomes("idle")
+
+
+def test_a_job_that_ended_while_its_worker_was_frozen_is_told_whole_by_the_next_agent(world: World) -> None:
+    worker = world.start_worker("sleeper", "--restarted-within", "25")
+    gate = world.gate()
+    job_id = world.submit(world.command(sys.executable, "-I", "-S", "-c", PRINTS_AND_MAKES, str(gate)))
+    wait_until(lambda: log_of(world, job_id) == b"begun\n", "its log begins")
+    worker.running.signal(signal.SIGSTOP)
+    gate.touch()
+    world.becomes(job_id, "queued")
+    worker.running.kill()
+    worker.start()
+    job = world.becomes(job_id, "completed")
+    assert (job["results"], log_of(world, job_id).count(b"\n")) == ("stored", 1001)
+    assert gate.name in unpacked(world, job_id, named(world, job_id, "output"))
 
 
 def test_nothing_a_trainer_has_started_outlives_its_attempt(world: World) -> None:

@@ -133,6 +133,7 @@ class TrainerWatchdog:
             f"job {offer.job_id}: its notes",
             self._send_notes,
             RetryRule(patience_s=self._settings.patience_s),
+            client.hearings,
             clock=self._settings.monotonic,
         )
         self.looked_last = asyncio.Event()

@@ -85,6 +85,7 @@ class MetricsFollower:
             f"job {offer.job_id}: its numbers",
             self._send_all,
             RetryRule(patience_s=patience_s),
+            client.hearings,
             look_every_s=look_every_s,
             backoff=backoff,
         )

@@ -19,12 +19,15 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.wire.hearings import Hearings
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.trainers.job_files import PASSING
 
 log = logging.getLogger(__name__)
 
 MOST_WHY_CHARS = 500
+HEARINGS = 2
+"""Before an attempt is believed to be stale: of a new process the first, its registration, takes nothing up again."""
 
 
 class NothingTaken(Exception):
@@ -87,13 +90,16 @@ class Courier:
         name: str,
         send: Callable[[bool], Awaitable[Sent]],
         rule: RetryRule,
+        hearings: Hearings,
         *,
         look_every_s: float | None = None,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`send` is told whether the trainer had ended before; without `look_every_s` it is called when woken alone."""
-        self._name, self._send, self._rule = name, send, rule
+        self._name, self._send, self._rule, self._hearings = name, send, rule, hearings
+        self._heard_since = 0
+        """How many hearings were waited for since its attempt was refused as stale."""
         self._look_every_s, self._clock = look_every_s, clock
         self._backoff = backoff or Backoff(0.25, 10.0)
         self._troubled_since: float | None = None
@@ -127,6 +133,7 @@ class Courier:
     def went_well(self) -> None:
         """Resets patience and pauses, because something arrived."""
         self._troubled_since = None
+        self._heard_since = 0
         self.trouble = None
         self._backoff.reset()
 
@@ -159,6 +166,8 @@ class Courier:
         return sent is not Sent.DONE
 
     async def _after(self, failure: Failure) -> bool:
+        if _is_stale(failure) and await self._is_heard_meanwhile():
+            return True
         now = self._clock()
         self.trouble = failure
         if self._rule.is_away(failure):
@@ -169,15 +178,36 @@ class Courier:
         troubled_s = 0.0 if self._troubled_since is None else now - self._troubled_since
         if self._rule.gives_up(failure, ended=self.ended.is_set(), troubled_s=troubled_s):
             _tell_given_up(self._name, failure)
-            if not (isinstance(failure, Refused) and failure.code == "stale_attempt"):
+            if not _is_stale(failure):
                 self.gave_up = failure
             return False
         await pause(self._backoff.next_s(), self.over)
         return True
 
+    async def _is_heard_meanwhile(self) -> bool:
+        """Waits, before it believes that its attempt is stale, until the orchestrator has heard that it is held here.
+
+        It was thought lost while this worker was cut off. If nobody else has the job by then, it goes on.
+        """
+        hearing = self._hearings.next() if self._heard_since < HEARINGS else None
+        if hearing is None:
+            return False
+        self._heard_since += 1
+        waits = [asyncio.create_task(event.wait()) for event in (hearing, self.over)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return True
+
+
+def _is_stale(failure: Failure) -> bool:
+    return isinstance(failure, Refused) and failure.code == "stale_attempt"
+
 
 def _tell_given_up(name: str, failure: Failure) -> None:
-    if isinstance(failure, Refused) and failure.code == "stale_attempt":
+    if _is_stale(failure):
         log.info("%s: this attempt is not the job's newest any more: no more is sent", name)
     else:
         log.warning("%s: no more is sent: %s", name, failure)

@@ -45,8 +45,7 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 1.0
 PATIENCE_S = 120.0
 """How long an attempt that ended waits for an orchestrator that answers and takes nothing."""
-MOST_FILES = 10_000
-MOST_NAMED = 3
+MOST_FILES, MOST_NAMED = 10_000, 3
 MOST_ARTIFACT_BYTES = 200 * 2**30
 TRIES_WHILE_CHANGING = 5
 BATCH_BYTES = 64 * 2**20
@@ -112,6 +111,7 @@ class Uploader:
             f"job {self._job_id}: its uploads",
             self._send_all,
             RetryRule(patience_s=patience_s, nonsense_is_absence=False, passing_codes=PASSING_CODES),
+            client.hearings,
             look_every_s=look_every_s,
             backoff=backoff,
             clock=clock,

@@ -33,6 +33,7 @@ from simpletuner_fleet.agent.wire.call_connections import (
 )
 from simpletuner_fleet.agent.wire.direct_connections import DirectConnections, DirectFailed
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable, no_answer, problem_of, read_answer
+from simpletuner_fleet.agent.wire.hearings import Hearings
 from simpletuner_fleet.agent.wire.outage import Outage
 from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartTimeouts
 from simpletuner_fleet.client.trust import TrustError
@@ -117,6 +118,7 @@ class OrchestratorClient:
         self._keep_idle_s = 60.0
         self._addresses = Addresses([_address(url, context), *others])
         self.outage = Outage()
+        self.hearings = Hearings()
         self.direct = DirectConnections()
 
     @property
@@ -136,9 +138,10 @@ class OrchestratorClient:
 
     async def register(self, message: Register) -> Registered:
         content = _encoder.encode(message)
-        answer, response = await self._exchange(
-            "control", "POST", "/api/workers/register", content, Registered, JSON
-        )
+        with self.hearings.hearing():
+            answer, response = await self._exchange(
+                "control", "POST", "/api/workers/register", content, Registered, JSON
+            )
         # Where several may lead, no refusal proves that nobody does: another one may lead that cannot be reached.
         self.outage.learn("" if response.term else response.ends, answer)
         return answer
@@ -148,7 +151,8 @@ class OrchestratorClient:
         return await self._control_call("/api/workers/join", message, MachineJoined)
 
     async def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
-        return await self._control_call("/api/workers/heartbeat", message, HeartbeatAnswer)
+        with self.hearings.hearing():
+            return await self._control_call("/api/workers/heartbeat", message, HeartbeatAnswer)
 
     async def accept(self, job_id: str, message: Accept) -> Accepted:
         return await self._control_call(f"/api/workers/job/{job_id}/accept", message, Accepted)

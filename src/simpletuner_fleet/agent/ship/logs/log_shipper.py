@@ -104,6 +104,7 @@ class LogShipper:
             f"job {offer.job_id}: its log",
             self._send_next,
             RetryRule(patience_s=patience_s, nonsense_is_absence=False),
+            client.hearings,
             backoff=backoff,
             clock=monotonic,
         )
