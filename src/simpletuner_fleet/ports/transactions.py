@@ -435,6 +435,10 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
         """Records that the job has uploaded it whole. Unless a manifest names it, it counts as unused since `at`."""
         ...
 
+    def own_objects(self, job_id: str, sizes: Mapping[str, int], at: float) -> None:
+        """Records the same of many, by SHA-256, which costs little more than one."""
+        ...
+
     def mark_objects(self, job_id: str, shas: Collection[str], unused_since: float | None) -> None:
         """`unused_since` is None where a manifest of the job names them."""
         ...

@@ -192,10 +192,10 @@ def _is_past_keeping(transaction: Transaction, job: Job) -> bool:
 def adopt_checkpoint(transaction: Transaction, job: Job, checkpoint: StoredManifest) -> None:
     """Makes another job's checkpoint one of this new job's, with all of its files."""
     own = going_on.adopted(checkpoint, transaction.ids.new("m"), job.id, transaction.now)
-    for file in own.files:
-        transaction.tx.own_object(job.id, file.sha256, file.size, transaction.now)
+    sizes = {file.sha256: file.size for file in own.files}
+    transaction.tx.own_objects(job.id, sizes, transaction.now)
     transaction.tx.add_manifest(own)
-    transaction.tx.mark_objects(job.id, {file.sha256 for file in own.files}, None)
+    transaction.tx.mark_objects(job.id, sizes.keys(), None)
 
 
 async def size_for_worker(fleet: Fleet, worker_id: str, job_id: str, sha256: str) -> int:

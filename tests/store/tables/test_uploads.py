@@ -191,6 +191,14 @@ class Uploads:
         for job_id, sha256 in some:
             self.held[job_id][sha256] = size_of(sha256)
 
+    async def own_many(self) -> None:
+        """More than are looked up singly, of which the job has some."""
+        job_id = self.random.choice(sorted(self.jobs))
+        shas = [*self.random.sample(SHAS, 5), *(f"{number:064x}" for number in range(40, 65))]
+        sizes = {sha256: size_of(sha256) for sha256 in shas[: self.random.choice((0, 1, 5, 30))]}
+        await self.store.write(lambda tx: tx.own_objects(job_id, sizes, 1.0))
+        self.held[job_id] |= sizes
+
     async def disown(self) -> None:
         some = self.some()
         await self.store.write(lambda tx: tx.disown_objects(some))
@@ -242,12 +250,13 @@ async def test_what_is_stored_is_told_as_if_all_files_were_summed_up(store: Stor
     uploads = Uploads(store, seed)
     await uploads.begin()
     for _ in range(40):
-        acts = (uploads.own, uploads.own, uploads.own, uploads.disown, uploads.fail)
+        acts = (uploads.own, uploads.own, uploads.own_many, uploads.disown, uploads.fail)
         await (uploads.random.choice(acts) if uploads.random.random() < 0.95 else uploads.delete_job)()
         assert await store.read(uploads.answers) == uploads.expected()
 
 
-async def test_uploads_are_unused_until_named_and_again_when_let_go(store: Store) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_uploads_are_unused_until_named_and_again_when_let_go(store: Store, at_once: bool) -> None:
     def step(tx: Tx) -> None:
         for at, sha256 in enumerate(SHAS[:3]):
             tx.own_object("j_1", sha256, 7, 10.0 - at)
@@ -261,8 +270,11 @@ async def test_uploads_are_unused_until_named_and_again_when_let_go(store: Store
     assert await unused(11.0) == [SHAS[2], SHAS[1]]
     assert await unused(11.0, 1) == [SHAS[2]]
     assert await unused(8.5) == [SHAS[2]]
-    await store.write(lambda tx: tx.own_object("j_1", SHAS[2], 7, 20.0))
-    await store.write(lambda tx: tx.own_object("j_1", SHAS[0], 7, 20.0))
+    if at_once:
+        await store.write(lambda tx: tx.own_objects("j_1", {SHAS[2]: 7, SHAS[0]: 7}, 20.0))
+    else:
+        await store.write(lambda tx: tx.own_object("j_1", SHAS[2], 7, 20.0))
+        await store.write(lambda tx: tx.own_object("j_1", SHAS[0], 7, 20.0))
     assert await unused(11.0) == [SHAS[1]], "sent again is waiting anew; named stays named"
     await store.write(lambda tx: tx.mark_objects("j_1", [SHAS[0]], 3.0))
     assert await unused(11.0) == [SHAS[0], SHAS[1]]

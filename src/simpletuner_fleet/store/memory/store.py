@@ -1,6 +1,6 @@
 """Implements the store in memory, for tests and the simulator. It is deterministic, and never suspends."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -260,6 +260,10 @@ class MemoryTx(
             self._tables.set_object((job_id, sha256), (size, at))
         elif known[1] is not None:
             self._tables.set_object((job_id, sha256), (known[0], at))
+
+    def own_objects(self, job_id: str, sizes: Mapping[str, int], at: float) -> None:
+        for sha256, size in sizes.items():
+            self.own_object(job_id, sha256, size, at)
 
     def mark_objects(self, job_id: str, shas: Collection[str], unused_since: float | None) -> None:
         for sha256 in shas:

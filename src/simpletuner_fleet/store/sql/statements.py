@@ -268,19 +268,16 @@ OBJECT_HAS_OWNER = (
     "SELECT 1 FROM job_objects WHERE sha256 = :sha256"
     " UNION ALL SELECT 1 FROM dataset_objects WHERE sha256 = :sha256 LIMIT 1"
 )
-HELD_ALREADY = (
-    "SELECT EXISTS (SELECT 1 FROM job_objects WHERE job_id = :job_id AND sha256 = :sha256),"
-    " EXISTS (SELECT 1 FROM job_objects WHERE sha256 = :sha256)"
-)
 HELD_BY_NO_OTHER = (
     "SELECT coalesce(sum(size), 0) FROM job_objects WHERE job_id = :id AND NOT EXISTS"
     " (SELECT 1 FROM job_objects AS others WHERE others.sha256 = job_objects.sha256 AND others.job_id <> :id)"
 )
 CONTENT_HELD = "SELECT DISTINCT sha256 FROM job_objects WHERE sha256 IN ({names})"
+OWN_OBJECT = f"{_insert('job_objects', ('job_id', 'sha256', 'size', 'unused_since'))} ON CONFLICT DO NOTHING"
 # What a manifest names stays in use; what waits for one waits anew.
-OWN_OBJECT = (
-    f"{_insert('job_objects', ('job_id', 'sha256', 'size', 'unused_since'))} ON CONFLICT (job_id, sha256)"
-    " DO UPDATE SET unused_since = excluded.unused_since WHERE job_objects.unused_since IS NOT NULL"
+OWN_AGAIN = (
+    "UPDATE job_objects SET unused_since = :unused_since"
+    " WHERE job_id = :job_id AND sha256 = :sha256 AND unused_since IS NOT NULL"
 )
 MARK_OBJECT = (
     "UPDATE job_objects SET unused_since = :unused_since WHERE job_id = :job_id AND sha256 = :sha256"
@@ -293,12 +290,24 @@ TALLIES = "SELECT key, n FROM tallies WHERE kind = :kind AND n <> 0"
 ADD_TO_TALLY = f"{_insert('tallies', ('kind', 'key', 'n'))} ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n"
 TALLY = "SELECT n FROM tallies WHERE kind = :kind AND key = :key"
 FORGET_TALLY_OF = "DELETE FROM tallies WHERE kind = :kind AND key = :key"
-ADD_STORED_BYTES = (
-    "INSERT INTO tallies (kind, key, n) SELECT kind, key, n FROM ("
+_OF_ITS_JOB = (
     "SELECT 'stored by job' AS kind, id AS key, CAST(:size AS BIGINT) AS n FROM jobs WHERE id = :job_id"
     " UNION ALL SELECT 'stored by owner', owner, CAST(:size AS BIGINT) FROM jobs WHERE id = :job_id"
     " UNION ALL SELECT 'stored by team', team, CAST(:size AS BIGINT) FROM jobs WHERE id = :job_id AND team <> ''"
-    ") AS changes WHERE true ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n"
+)
+
+
+def _add_to_tallies(changes: str) -> str:
+    return (
+        f"INSERT INTO tallies (kind, key, n) SELECT kind, key, n FROM ({changes}) AS changes"
+        " WHERE true ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n"
+    )
+
+
+ADD_STORED_BYTES = _add_to_tallies(_OF_ITS_JOB)
+ADD_STORED_FILE = _add_to_tallies(
+    f"{_OF_ITS_JOB} UNION ALL SELECT 'stored', '', CAST(:size AS BIGINT)"
+    " WHERE NOT EXISTS (SELECT 1 FROM job_objects WHERE sha256 = :sha256 AND job_id <> :job_id)"
 )
 FORGET_TALLY = "DELETE FROM tallies WHERE kind = :kind"
 RECOUNT_JOBS = "SELECT state, count(*) FROM jobs GROUP BY state"

@@ -39,6 +39,12 @@ def count_stored(db: Database, job_id: str, size: int, *, of_content: int) -> No
     count_content(db, of_content)
 
 
+def count_stored_file(db: Database, job_id: str, sha256: str, size: int) -> None:
+    """Counts a file that a job has stored just now, in one statement: each that arrives costs one."""
+    if size:
+        db.run(sql.ADD_STORED_FILE, {"job_id": job_id, "sha256": sha256, "size": size})
+
+
 def count_content(db: Database, size: int) -> None:
     if size:
         db.run(sql.ADD_TO_TALLY, {"kind": STORED, "key": "", "n": size})

@@ -1,6 +1,7 @@
 """Stores manifests, who has uploaded what, and notes, in any SQL database."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.ports import ConcurrentChange, Ending, JobNote
@@ -15,6 +16,7 @@ from simpletuner_fleet.store.sql.tallies import (
     TallyView,
     count_content,
     count_stored,
+    count_stored_file,
 )
 
 NAMED_AT_ONCE = 500
@@ -85,10 +87,21 @@ class UploadsTx(UploadsView):
         self._db.run(sql.DELETE_MANIFEST, {"id": manifest_id})
 
     def own_object(self, job_id: str, sha256: str, size: int, at: float) -> None:
-        held, by_any = self._db.row(sql.HELD_ALREADY, {"job_id": job_id, "sha256": sha256}) or (False, False)
-        self._db.run(sql.OWN_OBJECT, {"job_id": job_id, "sha256": sha256, "size": size, "unused_since": at})
-        if not held:
-            count_stored(self._db, job_id, size, of_content=0 if by_any else size)
+        named = {"job_id": job_id, "sha256": sha256}
+        if self._db.run(sql.OWN_OBJECT, {**named, "size": size, "unused_since": at}):
+            count_stored_file(self._db, job_id, sha256, size)
+        else:
+            self._db.run(sql.OWN_AGAIN, {**named, "unused_since": at})
+
+    def own_objects(self, job_id: str, sizes: Mapping[str, int], at: float) -> None:
+        held = self.objects_of_job(job_id, sizes.keys())
+        by_any = self._held_by_any(list(sizes))
+        new = {sha256: size for sha256, size in sizes.items() if sha256 not in held}
+        row: dict[str, Any] = {"job_id": job_id, "unused_since": at}
+        self._db.many(sql.OWN_OBJECT, [{**row, "sha256": one, "size": size} for one, size in new.items()])
+        self._db.many(sql.OWN_AGAIN, [{**row, "sha256": one} for one in held])
+        of_content = sum(size for sha256, size in new.items() if sha256 not in by_any)
+        count_stored(self._db, job_id, sum(new.values()), of_content=of_content)
 
     def mark_objects(self, job_id: str, shas: Collection[str], unused_since: float | None) -> None:
         self._db.many(
@@ -103,12 +116,12 @@ class UploadsTx(UploadsView):
         held = {job_id: self.objects_of_job(job_id, shas) for job_id, shas in shas_of.items()}
         self._db.many(sql.DISOWN_OBJECT, [{"job_id": job_id, "sha256": sha256} for job_id, sha256 in rows])
         sizes = {sha256: size for of_job in held.values() for sha256, size in of_job.items()}
-        gone = sum(sizes[sha256] for sha256 in sizes.keys() - self._still_held(list(sizes)))
+        gone = sum(sizes[sha256] for sha256 in sizes.keys() - self._held_by_any(list(sizes)))
         for job_id, of_job in held.items():
             count_stored(self._db, job_id, -sum(of_job.values()), of_content=0)
         count_content(self._db, -gone)
 
-    def _still_held(self, shas: Sequence[str]) -> set[str]:
+    def _held_by_any(self, shas: Sequence[str]) -> set[str]:
         held: set[str] = set()
         for at in range(0, len(shas), NAMED_AT_ONCE):
             named = {f"sha256_{number}": one for number, one in enumerate(shas[at : at + NAMED_AT_ONCE])}
