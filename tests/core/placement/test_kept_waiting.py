@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, Requirements
 from simpletuner_fleet.core.people.quotas import Quota, QuotaAction, QuotaBook, QuotaKind, QuotaScope
 from simpletuner_fleet.core.placement.place import (
     Placement,
@@ -17,7 +17,7 @@ from simpletuner_fleet.core.placement.place import (
 from simpletuner_fleet.core.placement.unreadable import ALL_READABLE, UnreadableSettings
 from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Limits
-from tests.core.builders import NOW, POLICY
+from tests.core.builders import NOW, POLICY, a_job
 from tests.core.placement.test_precedence import TEAMS, WORKERS, Crowd, calls_of
 from tests.core.placement.test_shares import Fleet, a_fleet
 
@@ -199,3 +199,27 @@ def test_whose_attempt_ends_is_looked_at_again_and_nobody_else() -> None:
         return calls
 
     assert cost(3_000) <= cost(100) + 40, "but for the logarithm of a heap"
+
+
+def test_limits_and_quotas_are_asked_once_for_each_who_waits_and_not_for_each_kind_of_job() -> None:
+    def cost(quotas: Sequence[Quota], limits: Limits) -> int:
+        fleet = a_fleet(1)
+        if quotas:
+            fleet.roster.book = QuotaBook(quotas, {}, {}, UseLedger())
+        for at in range(200):
+            requires = Requirements(owner=f"u{at % 5}", min_vram_gb=at / 100)
+            job = a_job(f"j_{at}", seq=at, requires=requires, class_id=f"c_{at}")
+            fleet.jobs[job.id] = job
+            fleet.roster.see_job(None, job)
+
+        def look() -> None:
+            assert list(place_on_worker(fleet.roster, "w_0", fleet.jobs.__getitem__, limits, POLICY, NOW))
+
+        look()
+        return calls_of(look)
+
+    far = Quota(id="q_1", kind=QuotaKind.GPUS, scope=QuotaScope.EACH, ceiling=100)
+    of_all = Quota(id="q_2", kind=QuotaKind.GPU_HOURS_DAY, scope=QuotaScope.ALL, ceiling=100)
+    plain = cost((), Limits())
+    assert cost((), Limits(user_running=100)) <= 1.2 * plain
+    assert cost((far, of_all), Limits()) <= 1.5 * plain

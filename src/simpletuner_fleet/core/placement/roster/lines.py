@@ -194,12 +194,13 @@ class Lines:
         Nobody may join or leave a line, and no attempt begin or end, before it is closed.
         """
         self._note_who_moved(kept.owner_rules if kept else None)
-        standing_of = partial(self._standing_unless, kept) if kept else self._standing
+        standing_of = partial(self._standing, kept)
+        of_teams = kept if kept and kept.concern_teams else None
         heads = [
             (self._before_others(first), alike)
             for alike in fits
             if alike.line
-            and not (kept and kept.keep_team(alike.requires))
+            and not (of_teams and of_teams.keep_team(alike.requires))
             and (first := alike.first(standing_of))
             and first[0] != KEPT
         ]
@@ -219,21 +220,20 @@ class Lines:
             for alike, standing in taken:
                 alike.put_back(standing)
 
-    def _standing(self, class_id: str) -> Standing | None:
-        """Returns the position of this class among those that are alike."""
+    def _standing(self, kept: StartLimits | None, class_id: str) -> Standing | None:
+        """Returns the position of this class among those that are alike.
+
+        One whose owner is kept waiting stands behind all that are not.
+        """
         job_id = self.head(class_id)
         if job_id is None:
             return None
         requires = self.classes[class_id].requires
-        used = self.shares.used_by(requires.team, requires.owner) if self.shares else 0.0
+        if kept is not None and kept.keep_owner(requires):
+            used = KEPT
+        else:
+            used = self.shares.used_by(requires.team, requires.owner) if self.shares else 0.0
         return used, self.entries[job_id][:2], class_id
-
-    def _standing_unless(self, kept: StartLimits, class_id: str) -> Standing | None:
-        """Returns the same; a class whose owner is kept waiting stands behind all that are not."""
-        standing = self._standing(class_id)
-        if standing and kept.keep_owner(self.classes[class_id].requires):
-            return KEPT, *standing[1:]
-        return standing
 
     def _before_others(self, standing: Standing) -> Precedence:
         used, place, class_id = standing
@@ -261,7 +261,7 @@ class Lines:
 
     def _note(self, class_ids: Iterable[str]) -> None:
         for class_id in class_ids:
-            if standing := self._standing(class_id):
+            if standing := self._standing(None, class_id):
                 self.classes[class_id].alike.note(standing)
 
     def tell_apart(self, people: Iterable[str]) -> None:
