@@ -39,6 +39,7 @@ UNSCOPED = frozenset(
             "stored_bytes_of",
             "stored_bytes_of_team",
             "stored_bytes_by_owner",
+            "stored_is_miscounted",
             "unused_objects",
             "object_has_owner",
             "endings",

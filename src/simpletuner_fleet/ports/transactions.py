@@ -230,7 +230,7 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         ...
 
     def stored_bytes_of(self, owner: str) -> int:
-        """Returns the size of all that the jobs of this owner have uploaded. Walks all of it."""
+        """Returns the size of all that the jobs of this owner have uploaded."""
         ...
 
     def stored_bytes_of_team(self, team: str) -> int:
@@ -238,11 +238,15 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         ...
 
     def stored_bytes_by_owner(self) -> dict[str, int]:
-        """Returns the same of everybody whose jobs have uploaded something. Walks all of it."""
+        """Returns the same of everybody whose jobs have uploaded something."""
         ...
 
     def stored_bytes_of_jobs(self) -> int:
-        """Returns the size of all that jobs have uploaded; the same content counts once. Walks all of it."""
+        """Returns the size of all that jobs have uploaded; the same content counts once."""
+        ...
+
+    def stored_is_miscounted(self) -> bool:
+        """Tells whether these sizes are others than those of the rows. Walks all of them."""
         ...
 
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
@@ -439,6 +443,7 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
         """Records the same of many, by SHA-256, which costs little more than one."""
         ...
 
+    def recount_stored(self) -> None: ...
     def mark_objects(self, job_id: str, shas: Collection[str], unused_since: float | None) -> None:
         """`unused_since` is None where a manifest of the job names them."""
         ...

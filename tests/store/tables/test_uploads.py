@@ -253,6 +253,9 @@ async def test_what_is_stored_is_told_as_if_all_files_were_summed_up(store: Stor
         acts = (uploads.own, uploads.own, uploads.own_many, uploads.disown, uploads.fail)
         await (uploads.random.choice(acts) if uploads.random.random() < 0.95 else uploads.delete_job)()
         assert await store.read(uploads.answers) == uploads.expected()
+        assert await store.read(lambda view: view.stored_is_miscounted()) is False
+    await store.write(lambda tx: tx.recount_stored())
+    assert await store.read(uploads.answers) == uploads.expected()
 
 
 @pytest.mark.parametrize("at_once", [True, False])

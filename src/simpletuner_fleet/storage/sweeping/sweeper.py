@@ -45,6 +45,7 @@ async def sweep_storage_once(storage: Storage) -> int:
     await _tried("letting go of unused data", let_go_of_unused(storage, before))
     await _tried("dropping abandoned parts of data", drop_abandoned_dataset_parts(storage, before))
     await _tried("disowning unused files", _disown_unused(storage.fleet, before))
+    await _tried("checking what was counted of stored files", _count_rightly(storage.fleet))
     await _tried("dropping abandoned parts of jobs", _drop_abandoned_job_parts(storage, before))
     if storage.direct:
         staging = drop_abandoned_staging(storage, storage.direct, before)
@@ -97,6 +98,16 @@ async def _disown_unused(fleet: Fleet, before: float) -> None:
 
     while await fleet.act(step) == ROWS_PER_ROUND:
         pass
+
+
+async def _count_rightly(fleet: Fleet) -> None:
+    """Counts all stored files anew if what was counted as they came and went differs from their rows.
+
+    Nothing here lets it differ, but the rows may have been edited by hand, or saved from a damaged database.
+    """
+    if await fleet.scan(lambda view: view.stored_is_miscounted()):
+        log.error("what was counted of stored files differs from their rows; it is counted anew")
+        await fleet.act(lambda transaction: transaction.tx.recount_stored())
 
 
 async def _drop_abandoned_job_parts(storage: Storage, before: float) -> None:

@@ -70,7 +70,7 @@ class JobUploads:
             self._check_owners(view, book, more_bytes)
 
     def _check_owners(self, view: View, book: QuotaBook | None, more_bytes: int) -> None:
-        """Checks what all jobs of the owner, or of their team, have stored, which is summed up from their rows."""
+        """Checks what all jobs of the owner, or of their team, have stored."""
         job = view.job(self._claim.job_id)
         if job is None:
             return

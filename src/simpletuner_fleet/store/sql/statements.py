@@ -309,5 +309,26 @@ ADD_STORED_FILE = _add_to_tallies(
     f"{_OF_ITS_JOB} UNION ALL SELECT 'stored', '', CAST(:size AS BIGINT)"
     " WHERE NOT EXISTS (SELECT 1 FROM job_objects WHERE sha256 = :sha256 AND job_id <> :job_id)"
 )
+_STORED_BY_ROWS = (
+    "SELECT 'stored by job' AS kind, job_id AS key, sum(size) AS n FROM job_objects GROUP BY job_id"
+    " UNION ALL SELECT 'stored by owner', jobs.owner, sum(job_objects.size)"
+    " FROM job_objects JOIN jobs ON jobs.id = job_objects.job_id GROUP BY jobs.owner"
+    " UNION ALL SELECT 'stored by team', jobs.team, sum(job_objects.size)"
+    " FROM job_objects JOIN jobs ON jobs.id = job_objects.job_id WHERE jobs.team <> '' GROUP BY jobs.team"
+    " UNION ALL SELECT 'stored', '', sum(size)"
+    " FROM (SELECT max(size) AS size FROM job_objects GROUP BY sha256) AS content"
+)
+_STORED_KINDS = "('stored by job', 'stored by owner', 'stored by team', 'stored')"
+# One statement, so that both sides are of one moment.
+STORED_IS_MISCOUNTED = (
+    f"WITH counted AS (SELECT kind, key, n FROM ({_STORED_BY_ROWS}) AS sums WHERE n <> 0),"
+    f" noted AS (SELECT kind, key, n FROM tallies WHERE kind IN {_STORED_KINDS} AND n <> 0)"
+    " SELECT 1 WHERE EXISTS (SELECT kind, key, n FROM counted EXCEPT SELECT kind, key, n FROM noted)"
+    " OR EXISTS (SELECT kind, key, n FROM noted EXCEPT SELECT kind, key, n FROM counted)"
+)
+FORGET_STORED = f"DELETE FROM tallies WHERE kind IN {_STORED_KINDS}"
+COUNT_STORED = (
+    f"INSERT INTO tallies (kind, key, n) SELECT kind, key, n FROM ({_STORED_BY_ROWS}) AS sums WHERE n <> 0"
+)
 FORGET_TALLY = "DELETE FROM tallies WHERE kind = :kind"
 RECOUNT_JOBS = "SELECT state, count(*) FROM jobs GROUP BY state"

@@ -58,3 +58,9 @@ def count_deleted_job(db: Database, job_id: str) -> None:
     alone = db.row(sql.HELD_BY_NO_OTHER, {"id": job_id})
     count_stored(db, job_id, -int(stored[0]), of_content=-int(alone[0]) if alone else 0)
     db.run(sql.FORGET_TALLY_OF, {"kind": STORED_BY_JOB, "key": job_id})
+
+
+def recount_stored(db: Database) -> None:
+    """Counts what is stored by the rows of all files, as after somebody has edited them by hand."""
+    db.run(sql.FORGET_STORED, {})
+    db.run(sql.COUNT_STORED, {})

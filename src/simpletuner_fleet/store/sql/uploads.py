@@ -17,6 +17,7 @@ from simpletuner_fleet.store.sql.tallies import (
     count_content,
     count_stored,
     count_stored_file,
+    recount_stored,
 )
 
 NAMED_AT_ONCE = 500
@@ -60,6 +61,9 @@ class UploadsView(TallyView):
     def stored_bytes_of_jobs(self) -> int:
         return self._tally_of(STORED, "")
 
+    def stored_is_miscounted(self) -> bool:
+        return self._db.row(sql.STORED_IS_MISCOUNTED, {}) is not None
+
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         rows = self._db.rows(sql.UNUSED_OBJECTS, {"before": float(before), "limit": limit})
         return [(row[0], row[1]) for row in rows]
@@ -102,6 +106,9 @@ class UploadsTx(UploadsView):
         self._db.many(sql.OWN_AGAIN, [{**row, "sha256": one} for one in held])
         of_content = sum(size for sha256, size in new.items() if sha256 not in by_any)
         count_stored(self._db, job_id, sum(new.values()), of_content=of_content)
+
+    def recount_stored(self) -> None:
+        recount_stored(self._db)
 
     def mark_objects(self, job_id: str, shas: Collection[str], unused_since: float | None) -> None:
         self._db.many(
