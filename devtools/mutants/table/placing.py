@@ -385,8 +385,8 @@ PLACING = (
         "each-who-waits-is-asked",
         "a worker that comes free costs more the more people wait at their limit",
         "core/placement/roster/lines.py",
-        "            return KEPT, *standing[1:]\n",
-        "            return standing\n",
+        "            used = KEPT\n",
+        "            used = 0.0\n",
         ("tests/core/placement/test_kept_waiting.py",),
     ),
     Mutant(
