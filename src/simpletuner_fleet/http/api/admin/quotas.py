@@ -14,7 +14,7 @@ from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator.organising import quotas
 from simpletuner_fleet.orchestrator.organising.quotas import NewQuota, QuotaChange
-from simpletuner_fleet.storage.uploads.stored_quotas import storage_book, stored_standings
+from simpletuner_fleet.storage.uploads.stored_quotas import stored_standings
 
 TAGS = ("quotas",)
 PERMISSION = "admin.limits"
@@ -98,12 +98,7 @@ async def standings(call: Call[Any]) -> list[StandingView]:
     if not organisation.quotas:
         return []
     # Within a step: what is used changes while the writer works, and is not known while rows are loaded.
-    counted = await fleet.act(lambda transaction: _own(call, transaction))
-    seen = {(one.quota.id, one.account): one for one in counted}
-    if storage_book(organisation):
-        pairs = [(one.quota, one.account) for one in counted]
-        stored = await fleet.scan(lambda view: stored_standings(view, pairs))
-        seen |= {(one.quota.id, one.account): one for one in stored}
+    seen = await fleet.act(lambda transaction: _used_by_own(call, transaction))
     return [
         StandingView(
             **_fields(one.quota, organisation),
@@ -114,6 +109,13 @@ async def standings(call: Call[Any]) -> list[StandingView]:
         )
         for one in seen.values()
     ]
+
+
+def _used_by_own(call: Call[Any], transaction: Transaction) -> dict[tuple[str, str], QuotaStanding]:
+    """Returns the standing of each, by quota and account, with what is stored."""
+    counted = _own(call, transaction)
+    stored = stored_standings(transaction.tx, [(one.quota, one.account) for one in counted])
+    return {(one.quota.id, one.account): one for one in (*counted, *stored)}
 
 
 def _own(call: Call[Any], transaction: Transaction) -> list[QuotaStanding]:
