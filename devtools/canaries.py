@@ -85,13 +85,23 @@ def seen_in_processes(canaries: Canaries, proc: Path = Path("/proc")) -> set[Sig
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            argv, environment = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+            argv, environment = _program_and_environment(entry)
         except OSError:
             continue
         words = argv.replace(b"\0", b" ").decode(errors="replace")
         sightings |= set(seen_in(argv, f"argv: {words[:200]}", canaries))
         sightings |= set(seen_in(environment, f"environment: {words[:200]}", canaries))
     return sightings
+
+
+def _program_and_environment(process: Path) -> tuple[bytes, bytes]:
+    """Returns both of one program: while a process becomes another one, it has no name, or the one before."""
+    argv = (process / "cmdline").read_bytes()
+    while True:
+        before, environment = argv, (process / "environ").read_bytes()
+        argv = (process / "cmdline").read_bytes()
+        if argv == before:
+            return argv, environment
 
 
 def tokens_left_in(folder: Path) -> list[Sighting]:

@@ -1,6 +1,8 @@
 """After everything has happened, each secret is where it has to be and nowhere else: files, processes, pages."""
 
+import os
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,6 +90,24 @@ def test_a_secret_in_any_spelling_is_seen(tmp_path: Path) -> None:
     (tmp_path / "dump").write_text("68665f63616e617279303132333435363738396162636465663a")
     places = {one.place for one in seen_on_disk(tmp_path, {"hf": "hf_canary0123456789abcdef"})}
     assert places == {"log", "dump"}
+
+
+def test_a_process_that_becomes_another_is_named_by_what_its_environment_belongs_to(tmp_path: Path) -> None:
+    process = tmp_path / "1234567890"
+    process.mkdir()
+    for name in ("cmdline", "environ"):
+        os.mkfifo(process / name)
+
+    def become_another() -> None:
+        """Each file is opened for writing once it is opened for reading."""
+        for name, content in (
+            ("cmdline", b""),
+            *2 * (("environ", b"KEY=canary0123"), ("cmdline", b"trainer\0")),
+        ):
+            (process / name).write_bytes(content)
+
+    threading.Thread(target=become_another, daemon=True).start()
+    assert seen_in_processes({"key": "canary0123"}, tmp_path) == {Sighting("key", "environment: trainer ")}
 
 
 def test_tokens_are_known_by_their_form_wherever_they_lie(tmp_path: Path) -> None:
