@@ -5,10 +5,10 @@ from pathlib import Path
 
 from simpletuner_fleet.ports import SetAsideRow
 from simpletuner_fleet.store.rows.documents import APPROVALS, ENDPOINTS, MACHINES, POOLS, PUBLICATIONS
-from simpletuner_fleet.store.rows.jobs import ATTEMPTS, JOBS
+from simpletuner_fleet.store.rows.jobs import ATTEMPTS, DELETED_JOBS, JOBS
 from simpletuner_fleet.store.rows.workers import WORKERS
 
-TABLES = (("workers", WORKERS), ("jobs", JOBS), ("attempts", ATTEMPTS))
+TABLES = (("workers", WORKERS), ("jobs", JOBS), ("attempts", ATTEMPTS), ("deleted_jobs", DELETED_JOBS))
 DOCUMENTS = (
     *(("endpoints", "id", ENDPOINTS), ("pools", "name", POOLS), ("machines", "id", MACHINES)),
     *(("approvals", "job_id", APPROVALS), ("publications", "job_id", PUBLICATIONS)),
@@ -32,10 +32,11 @@ def unreadable_rows(file: Path) -> list[SetAsideRow]:
     rows: list[SetAsideRow] = []
     try:
         for table, codec in TABLES:
-            unreadable = codec.unreadable(
-                connection.execute(f"SELECT {', '.join(codec.columns)} FROM {table}")
-            )
-            rows += [SetAsideRow(table=table, id=one, why=why) for one, why in unreadable.items()]
+            if connection.execute(TABLE_IS_THERE, (table,)).fetchone():
+                unreadable = codec.unreadable(
+                    connection.execute(f"SELECT {', '.join(codec.columns)} FROM {table}")
+                )
+                rows += [SetAsideRow(table=table, id=one, why=why) for one, why in unreadable.items()]
         for table, key, documents in DOCUMENTS:
             if connection.execute(TABLE_IS_THERE, (table,)).fetchone():
                 unreadable = documents.unreadable(connection.execute(f"SELECT {key}, document FROM {table}"))

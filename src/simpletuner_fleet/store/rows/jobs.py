@@ -23,6 +23,7 @@ from simpletuner_fleet.core.jobs.job import (
     Validating,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, read_progress
+from simpletuner_fleet.core.jobs.requests.deleting import AttemptFiles, DeletedJob
 from simpletuner_fleet.core.money.rates import Rates
 from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.store.rows.batches import Table
@@ -119,6 +120,14 @@ ATTEMPTS = RowCodec(
     },
     FIXED_IN_ATTEMPTS,
     ATTEMPT_UPDATES,
+)
+DELETED_JOBS = RowCodec(
+    DeletedJob,
+    {
+        "visibility": enum_codec(Visibility),
+        "attempts": json_codec(tuple[AttemptFiles, ...]),
+        "files_left": TRUTH,
+    },
 )
 JOB_TABLE = Table(name="jobs", columns=JOBS.columns, guard="version")
 ATTEMPT_TABLE = Table(name="attempts", columns=ATTEMPTS.columns, key=4)

@@ -1,25 +1,21 @@
 """Stores jobs whose record was deleted, and what their attempts have used, in any SQL database."""
 
-from typing import Any
-
-import msgspec
-
-from simpletuner_fleet.core.jobs.requests.deleting import AttemptFiles, DeletedJob
+from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.states import ENDED
-from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.ports import ConcurrentChange
+from simpletuner_fleet.store.rows.jobs import DELETED_JOBS
 from simpletuner_fleet.store.sql.database import Database
 from simpletuner_fleet.store.sql.statements import listed
 from simpletuner_fleet.store.sql.tallies import count_deleted_job
 
-_COLUMNS = "id, owner, team, visibility, created_at, first_offered_at, deleted_at, attempts, files_left"
+_COLUMNS = ", ".join(DELETED_JOBS.columns)
 _DELETED = f"SELECT {_COLUMNS} FROM deleted_jobs"
 _ONE = f"{_DELETED} WHERE id = :id"
 _WITH_FILES = f"{_DELETED} WHERE files_left = 1 ORDER BY deleted_at, id LIMIT :limit"
 _SINCE = f"{_DELETED} WHERE deleted_at > :at ORDER BY deleted_at, id"
 _ADD = (
-    f"INSERT INTO deleted_jobs ({_COLUMNS}) VALUES (:id, :owner, :team, :visibility, :created_at,"
-    " :first_offered_at, :deleted_at, :attempts, :files_left)"
+    f"INSERT INTO deleted_jobs ({_COLUMNS})"
+    f" VALUES ({', '.join(f':{column}' for column in DELETED_JOBS.columns)})"
 )
 _KEEP_WHAT_WAS_SPENT = (
     "INSERT INTO spent_attempts (id, owner, team, visibility, config_name, gpu_kind, gpus, accepted_at, ended_at,"
@@ -38,13 +34,13 @@ class DeletedJobsView:
 
     def deleted_job(self, job_id: str) -> DeletedJob | None:
         row = self._db.row(_ONE, {"id": job_id})
-        return None if row is None else _read(row)
+        return None if row is None else DELETED_JOBS.row(row)
 
     def deleted_jobs_with_files(self, limit: int) -> list[DeletedJob]:
-        return [_read(row) for row in self._db.rows(_WITH_FILES, {"limit": limit})]
+        return DELETED_JOBS.rows(self._db.rows(_WITH_FILES, {"limit": limit}))
 
     def deleted_jobs_since(self, at: float) -> list[DeletedJob]:
-        return [_read(row) for row in self._db.rows(_SINCE, {"at": float(at)})]
+        return DELETED_JOBS.rows(self._db.rows(_SINCE, {"at": float(at)}))
 
 
 class DeletedJobsTx(DeletedJobsView):
@@ -55,35 +51,7 @@ class DeletedJobsTx(DeletedJobsView):
         count_deleted_job(self._db, deleted.id)
         if not self._db.run(_DELETE_JOB, named):  # the rest of its rows go with it
             raise ConcurrentChange(f"there is no job {deleted.id} that has ended")
-        self._db.run(
-            _ADD,
-            {
-                **named,
-                "owner": deleted.owner,
-                "team": deleted.team,
-                "visibility": deleted.visibility.value,
-                "created_at": float(deleted.created_at),
-                "first_offered_at": deleted.first_offered_at,
-                "deleted_at": float(deleted.deleted_at),
-                "attempts": msgspec.json.encode(deleted.attempts).decode(),
-                "files_left": int(deleted.files_left),
-            },
-        )
+        self._db.run(_ADD, dict(zip(DELETED_JOBS.columns, DELETED_JOBS.values(deleted), strict=True)))
 
     def files_are_gone(self, job_id: str) -> None:
         self._db.run(_FILES_ARE_GONE, {"id": job_id})
-
-
-def _read(row: tuple[Any, ...]) -> DeletedJob:
-    job_id, owner, team, visibility, created_at, first_offered_at, deleted_at, attempts, files_left = row
-    return DeletedJob(
-        id=job_id,
-        owner=owner,
-        team=team,
-        visibility=Visibility(visibility),
-        created_at=created_at,
-        first_offered_at=first_offered_at,
-        deleted_at=deleted_at,
-        attempts=msgspec.json.decode(attempts, type=tuple[AttemptFiles, ...]),
-        files_left=bool(files_left),
-    )

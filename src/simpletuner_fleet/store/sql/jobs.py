@@ -1,27 +1,23 @@
 """Reads jobs, their queue and their attempts from any SQL database."""
 
-import logging
 from collections.abc import Collection, Iterator
-from functools import cache
 from itertools import chain
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime
-from simpletuner_fleet.core.people.visibility import Visibility, VisibilityScope
+from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import JobFilter, SetAsideRow
-from simpletuner_fleet.store.rows.codec import UNREADABLE, strings
 from simpletuner_fleet.store.rows.documents import APPROVALS, ENDPOINTS, MACHINES, POOLS, PUBLICATIONS
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
+from simpletuner_fleet.store.rows.jobs import DELETED_JOBS
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
-from simpletuner_fleet.store.rows.jobs import RATES
+from simpletuner_fleet.store.rows.used import charges_in, used_attempts_in, used_times_in
 from simpletuner_fleet.store.rows.workers import WORKERS
 from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.database import Params, Row
 from simpletuner_fleet.store.sql.job_finding import FindingView, job_conditions, seen_condition
 from simpletuner_fleet.store.sql.tallies import JOBS
-
-log = logging.getLogger(__name__)
 
 NOTHING: Params = {}
 MOST_NAMED_AT_ONCE = 500
@@ -156,50 +152,12 @@ class JobsView(FindingView):
     def charges_since(self, at: float) -> list[Charge]:
         """Returns those that can be read: every step of a leader waits for them."""
         since = {"at": float(at)}
-        charges: list[Charge] = []
-        for owner, team, gpus, begun, ended, hourly, rates in chain(
-            self._db.rows(sql.CHARGES_SINCE, since), self._db.rows(sql.CHARGES_SPENT_SINCE, since)
-        ):
-            try:
-                charges.append(
-                    Charge(owner, team, len(strings(gpus)), begun, ended, hourly, RATES.to_field(rates))
-                )
-            except UNREADABLE as error:
-                log.error(
-                    "what an attempt of %s has used cannot be read and is not counted: %s", owner, error
-                )
-        return sorted(charges, key=lambda charge: charge.ended_at)
+        rows = chain(self._db.rows(sql.CHARGES_SINCE, since), self._db.rows(sql.CHARGES_SPENT_SINCE, since))
+        return sorted(charges_in(rows), key=lambda charge: charge.ended_at)
 
     def attempts_used(self, since: float, until: float) -> Iterator[UsedAttempt]:
-        seen = cache(Visibility)
-        gpus_in = cache(lambda text: len(strings(text)))  # of few texts, mostly
         for statement, after in ((sql.SPENT, None), (sql.USED_AND_ENDED, None), (sql.USED_STILL, "")):
-            for row in self._in_parts(statement, float(since), float(until), after):
-                (
-                    _id,
-                    owner,
-                    team,
-                    visibility,
-                    config_name,
-                    gpu_kind,
-                    gpus,
-                    begun_at,
-                    ended_at,
-                    hourly,
-                    rates,
-                ) = row
-                yield UsedAttempt(
-                    owner=owner,
-                    team=team,
-                    visibility=seen(visibility),
-                    config_name=config_name,
-                    gpu_kind=gpu_kind,
-                    gpus=gpus_in(gpus),
-                    begun_at=begun_at,
-                    ended_at=ended_at,
-                    hourly_micros=hourly,
-                    rates=RATES.to_field(rates),
-                )
+            yield from used_attempts_in(self._in_parts(statement, float(since), float(until), after))
 
     def _in_parts(self, statement: str, since: float, until: float, after: str | None) -> Iterator[Row]:
         """Yields the rows of a statement on used attempts; each part goes on after the last row of the one before."""
@@ -216,15 +174,7 @@ class JobsView(FindingView):
         spent = self._db.rows(sql.TIME_SPENT, {"since": float(since)})
         ended = self._db.rows(sql.TIME_USED_AND_ENDED, {"since": float(since)})
         still = self._db.rows(sql.TIME_USED_STILL, {"since": float(since), "now": float(now)})
-        return [
-            UsedTime(
-                owner=owner,
-                team=team,
-                visibility=Visibility(visibility),
-                gpu_seconds=max(0.0, seconds) * len(strings(gpus)),
-            )
-            for owner, team, visibility, gpus, seconds in chain(spent, ended, still)
-        ]
+        return list(used_times_in(chain(spent, ended, still)))
 
     def any_priced_attempt(self) -> bool:
         return any(
@@ -248,6 +198,7 @@ class JobsView(FindingView):
             "workers": WORKERS.set_aside,
             "jobs": JOB_ROWS.set_aside,
             "attempts": ATTEMPT_ROWS.set_aside,
+            "deleted_jobs": DELETED_JOBS.set_aside,
             "endpoints": ENDPOINTS.set_aside,
             "pools": POOLS.set_aside,
             "machines": MACHINES.set_aside,

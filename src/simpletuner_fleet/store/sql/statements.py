@@ -123,7 +123,7 @@ ATTEMPTS_ENDED_SINCE = (
     f"{_ATTEMPT} WHERE ended_at >= :at AND ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT :limit"
 )
 CHARGES_SINCE = (
-    "SELECT jobs.owner, jobs.team, attempts.gpus, attempts.accepted_at, attempts.ended_at,"
+    "SELECT attempts.id, jobs.owner, jobs.team, attempts.gpus, attempts.accepted_at, attempts.ended_at,"
     " attempts.hourly_micros, attempts.rates FROM attempts"
     " JOIN jobs ON jobs.id = attempts.job_id WHERE attempts.ended_at >= :at AND attempts.ended_at IS NOT NULL"
     " AND attempts.accepted_at IS NOT NULL ORDER BY attempts.ended_at"
@@ -142,7 +142,7 @@ USED_STILL = (
     f"{_USED} AND attempts.state <> 'ended' AND attempts.id > :after ORDER BY attempts.id LIMIT :limit"
 )
 CHARGES_SPENT_SINCE = (
-    "SELECT owner, team, gpus, accepted_at, ended_at, hourly_micros, rates FROM spent_attempts"
+    "SELECT id, owner, team, gpus, accepted_at, ended_at, hourly_micros, rates FROM spent_attempts"
     " WHERE ended_at >= :at"
 )
 SPENT = (
@@ -150,19 +150,23 @@ SPENT = (
     " FROM spent_attempts WHERE accepted_at < :until AND ended_at >= :since AND (ended_at > :since OR id > :after)"
     " ORDER BY ended_at, id LIMIT :limit"
 )
+# SQLite keeps a text in a column of numbers, would count with it as with 0, and takes it for larger than any number.
+NO_TEXT = 1e300
 TIME_SPENT = (
     "SELECT owner, team, visibility, gpus, sum(ended_at - CASE WHEN accepted_at < :since THEN :since"
-    " ELSE accepted_at END) FROM spent_attempts WHERE ended_at > :since GROUP BY owner, team, visibility, gpus"
+    f" ELSE accepted_at END) FROM spent_attempts WHERE ended_at > :since AND ended_at < {NO_TEXT}"
+    f" AND accepted_at < {NO_TEXT} GROUP BY owner, team, visibility, gpus"
 )
 # By the text of the GPUs, since their number is known only to whoever reads it: there are few texts, and many attempts.
 _TIME_USED = (
     "SELECT jobs.owner, jobs.team, jobs.visibility, attempts.gpus, sum({ended} - CASE WHEN"
     " attempts.accepted_at < :since THEN :since ELSE attempts.accepted_at END) FROM attempts"
-    " JOIN jobs ON jobs.id = attempts.job_id WHERE attempts.accepted_at IS NOT NULL AND {which}"
+    f" JOIN jobs ON jobs.id = attempts.job_id WHERE attempts.accepted_at < {NO_TEXT} AND {{which}}"
     " GROUP BY jobs.owner, jobs.team, jobs.visibility, attempts.gpus"
 )
 TIME_USED_AND_ENDED = _TIME_USED.format(
-    ended="attempts.ended_at", which="attempts.ended_at > :since AND attempts.ended_at IS NOT NULL"
+    ended="attempts.ended_at",
+    which=f"attempts.ended_at > :since AND attempts.ended_at IS NOT NULL AND attempts.ended_at < {NO_TEXT}",
 )
 TIME_USED_STILL = _TIME_USED.format(ended=":now", which="attempts.state <> 'ended'")
 ANY_PRICED_ATTEMPT = "SELECT 1 FROM attempts WHERE hourly_micros IS NOT NULL OR rates <> '[]' LIMIT 1"
