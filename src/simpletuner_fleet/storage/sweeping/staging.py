@@ -4,7 +4,9 @@ They are found by their keys in the bucket, whichever orchestrator led when they
 """
 
 import logging
+from contextlib import suppress
 
+from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.core.training import direct
 from simpletuner_fleet.core.training.direct import Staging
 from simpletuner_fleet.ports import View
@@ -29,12 +31,14 @@ async def drop_abandoned_staging(storage: Storage, bucket: DirectStorage, before
     async for file in bucket.blobs.staged(f"{direct.STAGED}/"):
         staging = direct.staging_of(file.key)
         if staging is not None:
-            dropped += await _drop_if_abandoned(storage, bucket, staging, file, before)
+            with suppress(UnreadableRow):  # nobody can say whether its job may still run
+                dropped += await _drop_if_abandoned(storage, bucket, staging, file, before)
     for job_id in list(bucket.under_way):
-        job = await storage.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
-        if job is None or job.terminal:
-            # Whoever asks after it again has it looked up.
-            bucket.under_way.pop(job_id, None)
+        with suppress(UnreadableRow):
+            job = await storage.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
+            if job is None or job.terminal:
+                # Whoever asks after it again has it looked up.
+                bucket.under_way.pop(job_id, None)
     if dropped:
         log.info("ended %d uploads straight to the bucket that nobody goes on with", dropped)
     return dropped
