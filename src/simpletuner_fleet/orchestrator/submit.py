@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle, check_references
 from simpletuner_fleet.core.configs.stored_bundle import read_stored
-from simpletuner_fleet.core.errors import CannotBePlaced, Invalid, QuotaReached
+from simpletuner_fleet.core.errors import CannotBePlaced, Invalid, NotFound, QuotaReached
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.decision import NOT_APPROVED
@@ -449,11 +449,25 @@ def _submitted_event(job: Job, actor: Actor, **details: Any) -> Event:
     )
 
 
+def _without_attempt(transaction: Transaction, job: Job) -> Job:
+    """Returns a job at work whose attempt's row is not there any more, as it can be cancelled at once.
+
+    Its worker is told to stop its trainer whenever it asks, since no attempt is known by its turn.
+    """
+    if job.state is JobState.RUNNING:
+        transaction.apply(stopping.asked_to_stop(job))
+    transaction.consider_every_class()  # what it holds is about to be free
+    return transaction.job(job.id)
+
+
 def cancel_in(
     transaction: Transaction, job_id: str, actor: Actor, checkpoint_first: bool, grace_s: float | None
 ) -> Job:
     job = transaction.job(job_id)
-    attempt = transaction.current_attempt(job)
+    try:
+        attempt = transaction.current_attempt(job)
+    except NotFound:
+        attempt, job = None, _without_attempt(transaction, job)
     worker = transaction.tx.worker(attempt.worker_id) if attempt is not None else None
     explicit = worker is None or not worker.legacy
     stop_request = Stopping(

@@ -42,7 +42,9 @@ class Damaged(Struct):
 
 
 @asynccontextmanager
-async def damaged(file: Path, damage: str, *, finishing: bool = False) -> AsyncIterator[Damaged]:
+async def damaged(
+    file: Path, damage: str, *, finishing: bool = False, cancelled: bool = False
+) -> AsyncIterator[Damaged]:
     store = SqliteStore(lay_sqlite(file))
     async with orchestrator(store=store, policy=POLICY) as running:
         agent = await running.worker(max_jobs=2)
@@ -51,6 +53,8 @@ async def damaged(file: Path, damage: str, *, finishing: bool = False) -> AsyncI
         offers = [await agent.take() for _ in range(2)]
         for offer in offers if finishing else ():
             await agent.report(offer, "running", progress={"phase": "finishing"})
+        if cancelled:
+            await running.post(f"/api/jobs/{bad}/cancel")
     await store.close()
     with sqlite3.connect(file) as connection:
         assert connection.execute(damage, (bad,)).rowcount == 1

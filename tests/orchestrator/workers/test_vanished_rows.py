@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.jobs.fencing import Turn
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.submit import cancel_in
 from tests.orchestrator.workers.test_unreadable_rows import POLICY, damaged
 
 VANISHED = "DELETE FROM jobs WHERE id = ?"
@@ -81,3 +85,48 @@ async def test_results_of_the_other_job_are_not_waited_for_for_ever(tmp_path: Pa
     async with damaged(tmp_path / "fleet.db", VANISHED, finishing=True) as after:
         await after.running.pass_time(POLICY.results_wait_s + 300.0)
         assert (await after.running.job(after.good))["status"] == "completed"
+
+
+async def test_a_job_whose_attempt_is_not_there_any_more_can_be_cancelled_and_its_place_is_free_again(
+    tmp_path: Path,
+) -> None:
+    gone = "DELETE FROM attempts WHERE job_id = ?"
+    async with damaged(tmp_path / "fleet.db", gone) as after:
+        running, agent = after.running, after.agent
+        held = [{"job_id": one["job_id"], "epoch": one["epoch"]} for one in after.offers]
+        registered = await agent.register(attempts=held, max_jobs=2)
+        assert [one["job_id"] for one in registered["stop"]] == [after.bad]
+        await agent.open_stream()
+        waiting = str((await running.submit())["job_id"])
+        assert (await running.job(waiting))["status"] == "queued", "nobody knows whether its trainer runs"
+        assert (await running.post(f"/api/jobs/{after.bad}/cancel"))["status"] == "cancelled"
+        assert (await agent.take())["job_id"] == waiting
+        assert (await running.job(after.good))["status"] == "running"
+
+
+async def test_a_refused_step_leaves_the_place_of_such_a_job_taken(tmp_path: Path) -> None:
+    gone = "DELETE FROM attempts WHERE job_id = ?"
+    async with damaged(tmp_path / "fleet.db", gone) as after:
+        running, fleet = after.running, after.running.fleet
+        held = [{"job_id": one["job_id"], "epoch": one["epoch"]} for one in after.offers]
+        await after.agent.register(attempts=held, max_jobs=2)
+        await after.agent.open_stream()
+
+        def refused(transaction: Transaction) -> None:
+            cancel_in(transaction, after.bad, ORCHESTRATOR, checkpoint_first=False, grace_s=None)
+            raise NotFound("Something else is not there.")
+
+        with pytest.raises(NotFound, match="Something else"):
+            await fleet.act(refused)
+        waiting = str((await running.submit())["job_id"])
+        assert (await running.job(waiting))["status"] == "queued"
+        await running.post(f"/api/jobs/{after.bad}/cancel")
+        assert (await after.agent.take())["job_id"] == waiting
+
+
+async def test_such_a_job_that_was_asked_to_stop_before_is_cancelled_as_well(tmp_path: Path) -> None:
+    gone = "DELETE FROM attempts WHERE job_id = ?"
+    async with damaged(tmp_path / "fleet.db", gone, cancelled=True) as after:
+        running = after.running
+        assert (await running.job(after.bad))["status"] == "cancelling"
+        assert (await running.post(f"/api/jobs/{after.bad}/cancel"))["status"] == "cancelled"

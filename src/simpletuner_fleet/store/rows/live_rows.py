@@ -66,6 +66,8 @@ class LiveRows:
         """By job and epoch: their turn, as a plain tuple, which costs no call to make."""
         self.live_by_worker: defaultdict[str, dict[str, Attempt]] = defaultdict(dict)
         self.live_by_job: dict[str, str] = {}
+        self.stand_ins: dict[str, Attempt] = {}
+        """By job, for an attempt whose row is not there or cannot be read: nobody knows whether its trainer runs."""
         self.workers: dict[str, Worker] = {}
         self.worker_ids_by_hash: dict[str, str] = {}
         self.worker_ids_by_name: dict[str, str] = {}
@@ -75,7 +77,7 @@ class LiveRows:
         self.journal.clear()
         for rows in (
             *(self.jobs, self.job_ids_by_seq, self.dependents, self.attempts, self.attempt_ids),
-            *(self.live_by_job, self.live_by_worker, self.going_on, self.untold),
+            *(self.live_by_job, self.live_by_worker, self.stand_ins, self.going_on, self.untold),
             *(self.workers, self.worker_ids_by_hash, self.worker_ids_by_name),
         ):
             rows.clear()
@@ -98,7 +100,8 @@ class LiveRows:
                 self.observer.attempt_changed(None, attempt, None)
         for job in self.jobs.values():
             if job.attempt_id and job.worker_id and job.attempt_id not in self.attempts:
-                self.observer.attempt_changed(None, _unreadable_attempt(job), job)
+                self.stand_ins[job.id] = _stand_in(job)
+                self.observer.attempt_changed(None, self.stand_ins[job.id], job)
         self.find_untold()
         self.journal.clear()
 
@@ -128,7 +131,18 @@ class LiveRows:
             self._index_source(known, goes_on=job is not None and not job.terminal)
         if job_id in self.dependents and (job is None or job.terminal) is not (old is None or old.terminal):
             self._index_end(job_id, ended=job is not None and job.terminal)
+        if job_id in self.stand_ins:
+            self._follow_stand_in(self.stand_ins[job_id], old, job)
         self.observer.job_changed(old, job)
+
+    def _follow_stand_in(self, stand_in: Attempt, old: Job | None, job: Job | None) -> None:
+        """Tells the observer when such an attempt holds its GPUs no longer, since its job has ended, or does again."""
+        holds, held = (
+            (one is not None and not one.terminal and one.attempt_id == stand_in.id) for one in (job, old)
+        )
+        if holds is not held:
+            before, after = (None, stand_in) if holds else (stand_in, None)
+            self.observer.attempt_changed(before, after, job or old)
 
     def _index_end(self, job_id: str, *, ended: bool) -> None:
         if ended:
@@ -258,11 +272,8 @@ def _forget(jobs: dict[str, dict[str, None]], key: str, job_id: str) -> None:
             del jobs[key]
 
 
-def _unreadable_attempt(job: Job) -> Attempt:
-    """Returns a stand-in for an attempt whose row cannot be read.
-
-    Nobody knows whether its trainer runs, so its GPUs are not free.
-    """
+def _stand_in(job: Job) -> Attempt:
+    """Returns a stand-in for the attempt of a job: its GPUs are not free."""
     return Attempt(
         id=str(job.attempt_id),
         job_id=job.id,

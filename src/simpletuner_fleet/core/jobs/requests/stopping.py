@@ -149,7 +149,7 @@ def cancel(
         raise WrongJobState(f"The job is already {job.state}.", state=job.state)
     details: dict[str, Any] = {"checkpoint_first": True} if stop_request and stop_request.save_s else {}
     event = job_event(EventType.JOB_CANCEL_REQUESTED, job, actor, **details)
-    if job.state is JobState.CANCELLING:
+    if job.state is JobState.CANCELLING and attempt is not None:
         return _hurry(attempt, stop_request, event)
     if attempt is None or (attempt.state is AttemptState.OFFERED and explicit_accept):
         ended = ended_as(attempt, Outcome.CANCELLED, now) if attempt else None
@@ -159,10 +159,15 @@ def cancel(
     return Decision(job=stopping, attempt=stopped_attempt, events=(event,))
 
 
-def _hurry(attempt: Attempt | None, stop_request: Stopping | None, event: Event) -> Decision:
+def asked_to_stop(job: Job) -> Decision:
+    """Takes a running job of whose attempt nothing is left on its way to be cancelled: there is nobody to be asked."""
+    return Decision(job=replace(job, state=next_state(job.state, JobInput.REQUEST_STOP)))
+
+
+def _hurry(attempt: Attempt, stop_request: Stopping | None, event: Event) -> Decision:
     """Drops the wait for a checkpoint if somebody cancels again without asking for one."""
-    known = attempt.stopping if attempt else None
-    if attempt is None or known is None or not known.save_s or (stop_request and stop_request.save_s):
+    known = attempt.stopping
+    if known is None or not known.save_s or (stop_request and stop_request.save_s):
         return NOTHING
     grace_s = min(known.grace_s, stop_request.grace_s) if stop_request else known.grace_s
     return Decision(
