@@ -45,6 +45,10 @@ class Store(Protocol):
         """Runs `look`, which sees every write that has returned."""
         ...
 
+    def reading_for_s(self) -> float:
+        """Returns for how long the one `read` that runs now has gone on; 0 where none does."""
+        ...
+
     async def scan(self, look: Callable[[View], T]) -> T:
         """Does as `read`, beside it: for a look through many rows, behind which no other read has to wait."""
         ...

@@ -295,7 +295,8 @@ class PostgresStore:
             writing.close()
             raise
         self._writer = CommitPipeline(writing, SqlTx(writing, None), statements_in_loop=False)
-        self._reader = Reader(reading).lane("store-reader")
+        self._short_reads = Reader(reading)
+        self._reader = self._short_reads.lane("store-reader")
         self._scanners = Scanners(scanning)
 
     def observe(self, observer: RowObserver) -> None:
@@ -313,6 +314,9 @@ class PostgresStore:
 
     async def read(self, look: Callable[[View], T]) -> T:
         return await self._reader.submit(look)
+
+    def reading_for_s(self) -> float:
+        return self._short_reads.reading_for_s()
 
     async def scan(self, look: Callable[[View], T]) -> T:
         return await self._scanners.submit(look)

@@ -337,7 +337,8 @@ class SqliteStore:
         self._writing = writing
         self._peeking = Reader(peeking)
         self._writer = CommitPipeline(writing, SqlTx(writing, peeking), statements_in_loop=True)
-        self._reader = Reader(reading).lane("store-reader")
+        self._short_reads = Reader(reading)
+        self._reader = self._short_reads.lane("store-reader")
         self._scanners = Scanners(scanning)
         self._closed = False
 
@@ -356,6 +357,9 @@ class SqliteStore:
 
     async def read(self, look: Callable[[View], T]) -> T:
         return await self._reader.submit(look)
+
+    def reading_for_s(self) -> float:
+        return self._short_reads.reading_for_s()
 
     async def scan(self, look: Callable[[View], T]) -> T:
         return await self._scanners.submit(look)

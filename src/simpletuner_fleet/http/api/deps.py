@@ -189,6 +189,8 @@ class Deps(Struct, kw_only=True):
     """When the store was last seen to accept a write."""
     proving: "asyncio.Task[None] | None" = None
     """The look at store and storage that is under way, for all who ask meanwhile."""
+    reading: "asyncio.Task[str | None] | None" = None
+    """A read among people's reads, for which no probe waits: with it a thread that hangs is known to."""
 
     audit_heads: AuditHeads | None = None
     """None: this orchestrator signs no heads of its audit log."""

@@ -194,6 +194,9 @@ class ProcessStore:
     def find_trouble(self) -> str | None:
         return None
 
+    def reading_for_s(self) -> float:
+        return 0.0
+
     @property
     def is_stored(self) -> bool:
         return self.shared.is_stored

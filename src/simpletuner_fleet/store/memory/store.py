@@ -318,6 +318,9 @@ class MemoryStore:
     def find_trouble(self) -> str | None:
         return None
 
+    def reading_for_s(self) -> float:
+        return 0.0
+
     @property
     def is_stored(self) -> bool:
         return not self._observer_is_behind

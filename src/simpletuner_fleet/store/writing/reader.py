@@ -20,6 +20,13 @@ class Reader:
     def __init__(self, session: SqlSession) -> None:
         self._session = session
         self._view: View = SqlView(session)
+        self._began_at: float | None = None
+        """When the read began that runs now, by the monotonic clock."""
+
+    def reading_for_s(self) -> float:
+        """Returns for how long the read that runs now has gone on; 0 where none does. Any thread may ask."""
+        began_at = self._began_at
+        return 0.0 if began_at is None else time.monotonic() - began_at
 
     def lane(self, name: str, at_once: int = MAX_READS_PER_TURN) -> Lane:
         return Lane(name, self.run_batch, self._session.tidy, self._session.close, at_once)
@@ -41,12 +48,15 @@ class Reader:
     def _answer(self, task: Task) -> Answer:
         if task.future.cancelled():  # nobody waits for it any more
             return Answer(task.future)
+        self._began_at = time.monotonic()
         try:
             return Answer(task.future, self._looked(task))
         except BatchLost as lost:
             return unavailable(task, str(lost))
         except BaseException as error:
             return Answer(task.future, error=error)
+        finally:
+            self._began_at = None
 
     def _looked(self, task: Task) -> Any:
         """Runs a read.

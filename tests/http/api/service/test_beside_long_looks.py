@@ -11,6 +11,7 @@ import pytest
 from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.visibility import ScopedFleet
+from simpletuner_fleet.http.api.service import health
 from simpletuner_fleet.orchestrator.runtime import Runtime
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.ports import Store, View
@@ -100,6 +101,32 @@ async def test_a_probe_waits_for_no_look(store: Store) -> None:
     async with orchestrator(store=store) as running, long_looks(running, reading=True):
         for path in ("/health/live", "/health/ready"):
             assert (await running.http.get(path, timeout=SOON_S)).status_code == 200
+
+
+async def test_a_probe_says_so_where_a_read_hangs_and_is_well_again_after_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with orchestrator(store=store) as running:
+        async with long_read(running):
+            assert (await running.http.get("/health/ready", timeout=SOON_S)).status_code == 200
+            monkeypatch.setattr(health, "HANGS_AFTER_S", 0.0)
+            running.clock.at += health.PROBED_AT_MOST_EVERY_S
+            answer = await running.http.get("/health/ready", timeout=SOON_S)
+            assert answer.status_code == 503
+            assert "A read of the database has not ended for" in answer.json()["detail"]
+            assert (await running.http.get("/health/live", timeout=SOON_S)).status_code == 200
+        running.clock.at += health.PROBED_AT_MOST_EVERY_S
+        assert (await running.http.get("/health/ready", timeout=SOON_S)).status_code == 200
+
+
+async def test_a_reader_that_hangs_is_known_though_nobody_asks_it_anything(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with orchestrator(store=store) as running:
+        assert (await running.http.get("/health/ready")).status_code == 200
+        assert running.deps.reading is not None
+        async with asyncio.timeout(SOON_S):
+            await running.deps.reading
 
 
 async def test_metrics_tell_what_they_can_while_long_looks_go_on_and_the_rest_after_them(

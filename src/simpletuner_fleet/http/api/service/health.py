@@ -1,11 +1,12 @@
 """Answers probes of whoever keeps the server running."""
 
 import asyncio
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.http.api.deps import Deps, whole_deps
 from simpletuner_fleet.http.edge.routes import PUBLIC, Call, Route
@@ -15,6 +16,8 @@ TAGS = ("server",)
 PROBE_SETTING = "last_probe"
 PROBED_AT_MOST_EVERY_S = 2.0
 STORAGE_PROBED_EVERY_S = 15.0
+HANGS_AFTER_S = 60.0
+"""No short read takes so long: its disk or its database does not answer, and nor does whoever reads after it."""
 
 
 class LiveAnswer(Struct, kw_only=True):
@@ -50,8 +53,14 @@ async def _proof(deps: Deps) -> None:
     """Runs the check to its end even if the caller has left: an impatient prober would otherwise never get a result."""
     if deps.proving is None or deps.proving.done():
         deps.proving = asyncio.create_task(_prove(deps))
-        deps.proving.add_done_callback(lambda task: None if task.cancelled() else task.exception())
+        deps.proving.add_done_callback(_take_note)
     await asyncio.shield(deps.proving)
+
+
+def _take_note(task: "asyncio.Task[Any]") -> None:
+    """Takes note of how it ended, whether or not somebody still waits for it."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _prove(deps: Deps) -> None:
@@ -59,9 +68,20 @@ async def _prove(deps: Deps) -> None:
     now = deps.fleet.clock.now()
     if deps.proven_at is not None and now - deps.proven_at < PROBED_AT_MOST_EVERY_S:
         return
+    _look_for_readers_that_hang(deps)
     await deps.fleet.act(lambda transaction: _write_and_read(transaction, now))
     await _prove_storage(deps, now)
     deps.proven_at = now
+
+
+def _look_for_readers_that_hang(deps: Deps) -> None:
+    """Raises StoreUnavailable where one read has gone on for too long; it waits for none itself."""
+    if deps.reading is None or deps.reading.done():
+        deps.reading = asyncio.create_task(deps.fleet.read(lambda view: view.setting(PROBE_SETTING)))
+        deps.reading.add_done_callback(_take_note)
+    reading_for_s = deps.fleet.store.reading_for_s()
+    if reading_for_s > HANGS_AFTER_S:
+        raise StoreUnavailable(f"A read of the database has not ended for {reading_for_s:.0f} s.")
 
 
 def _write_and_read(transaction: Transaction, now: float) -> str | None:
