@@ -242,7 +242,7 @@ async def test_who_is_left_is_told_though_nobody_heard_that_the_commit_of_the_en
     """The health check looks at the rows that are there after a commit that failed, also where nobody asks again."""
     fleet = fleet_over(store)
     heard: list[bool] = []
-    fleet.on_untold = lambda: heard.append(True)
+    fleet.on_unfinished = lambda: heard.append(True)
     await submit(fleet, RUNNING, *(waiting(seq, "j_1") for seq in range(2, 12)))
     await end(fleet, "j_1", JobState.FAILED)
     assert heard == [True]

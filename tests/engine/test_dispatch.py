@@ -21,10 +21,11 @@ from simpletuner_fleet.engine.clock import SteadyClock
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.ids import RandomIds
+from simpletuner_fleet.engine.memory.causes import EveryClassMayGo, WorkerMayTake
 from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.memory.setting_documents import LIMITS_SETTING, PRICE_PREFIX, QUOTA_PREFIX
 from simpletuner_fleet.engine.streams import StreamHub
-from simpletuner_fleet.engine.transaction import EveryClassMayGo, Transaction, WorkerMayTake
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store import MemoryStore, SqliteStore
 from tests.core.builders import NOW, a_gpu, a_job, a_worker

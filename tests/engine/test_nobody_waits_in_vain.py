@@ -21,7 +21,7 @@ from simpletuner_fleet.core.people.quotas import Quota, QuotaAction, QuotaKind, 
 from simpletuner_fleet.core.placement.ordering import class_id
 from simpletuner_fleet.core.placement.place import Placement, place
 from simpletuner_fleet.core.placement.shares import FairShare
-from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.core.policy import Limits, Policy
 from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.memory.setting_documents import (
@@ -68,6 +68,7 @@ class Turmoil:
         self.random = Random(seed)
         self.store = MemoryStore()
         self.bench = Bench(self.store)
+        self.bench.fleet.policy = Policy(placed_at_once=self.random.choice((1, 2, 200)))
         self.made = 0
         self.kept = self.placed = 0
 
@@ -128,7 +129,7 @@ class Turmoil:
             await self.bench.act(step)
         except (Undone, StoreUnavailable):
             assert undone or lost
-        if self.bench.fleet.needs_a_step() or self.bench.index.unplaced:  # as the orchestrator's clock does
+        while self.bench.fleet.needs_a_step() or self.bench.index.unplaced:  # as the orchestrator does
             await self.bench.act(lambda transaction: None)
         return [
             *(one.__name__ for one in chosen),

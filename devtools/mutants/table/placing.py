@@ -110,6 +110,14 @@ PLACING = (
         FOUND_OR_SIM,
     ),
     Mutant(
+        "left-to-nobody",
+        "those whom one step may not place any more are left to nobody",
+        "engine/fleet.py",
+        "        index.left_to_place = tuple(transaction.causes)\n",
+        "",
+        ("tests/engine/test_placing_in_parts.py",),
+    ),
+    Mutant(
         "deaf-for-ever",
         "a worker that let one offer pass gets no other",
         "core/workers/heartbeat.py",

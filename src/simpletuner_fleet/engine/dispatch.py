@@ -1,5 +1,7 @@
 """Places jobs inside every transaction that queued a job or opened a worker, so that nothing polls."""
 
+from sys import maxsize
+
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.job import EndReason, Job
@@ -15,14 +17,9 @@ from simpletuner_fleet.core.placement.place import (
 )
 from simpletuner_fleet.core.training.checkpoint import ResumePoint, beyond_reach, newest_checkpoint
 from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.memory.causes import ClassHasJob, EveryClassMayGo, LimitsMayLetGo, WorkerMayTake
 from simpletuner_fleet.engine.orders import offer_message
-from simpletuner_fleet.engine.transaction import (
-    ClassHasJob,
-    EveryClassMayGo,
-    LimitsMayLetGo,
-    Transaction,
-    WorkerMayTake,
-)
+from simpletuner_fleet.engine.transaction import Transaction
 
 
 def unreachable_checkpoints(transaction: Transaction, job: Job) -> frozenset[str]:
@@ -38,27 +35,30 @@ def unreachable_checkpoints(transaction: Transaction, job: Job) -> frozenset[str
 
 
 def place_waiting_jobs(transaction: Transaction) -> None:
-    """Follows every cause to place jobs until nothing more can be placed for it."""
+    """Follows every cause to place jobs until nothing more can be placed for it.
+
+    As many jobs as one transaction may place: the causes that are left then are followed by those after it.
+    """
     causes = transaction.causes
     if not causes:
         return
     if transaction.index.holds_placements(transaction.now):
         causes.clear()
         return
-    while causes:
-        match transaction.next_cause():
+    while causes and transaction.may_place > 0:
+        cause = transaction.next_cause()
+        match cause:
             case ClassHasJob(class_id):
                 _place_class(transaction, class_id)
             case WorkerMayTake(worker_id):
                 _feed_worker(transaction, worker_id)
             case EveryClassMayGo():
-                for placement in place_in_order(
-                    transaction.index.roster, transaction.job, transaction.limits
-                ):
-                    _offer(transaction, placement)
+                _place_in_order(transaction)
             case LimitsMayLetGo():
                 _place_next_ones(transaction)
-        if not causes and transaction.index.roster.reservations.by_worker:
+        if transaction.may_place <= 0:
+            transaction.put_back(cause)
+        elif not causes and transaction.index.roster.reservations.by_worker:
             _open_what_is_kept_in_vain(transaction)
 
 
@@ -70,21 +70,36 @@ def _open_what_is_kept_in_vain(transaction: Transaction) -> None:
         transaction.causes.append(WorkerMayTake(worker_id))
 
 
+def place_all_who_wait(transaction: Transaction) -> None:
+    """Does as `place_waiting_jobs`, however many they are: for an answer that has to be the last word."""
+    transaction.may_place = maxsize
+    place_waiting_jobs(transaction)
+
+
+def _place_in_order(transaction: Transaction) -> None:
+    for placement in place_in_order(transaction.index.roster, transaction.job, transaction.limits):
+        _offer(transaction, placement)
+        if transaction.may_place <= 0:
+            return
+
+
 def _place_class(transaction: Transaction, class_id: str) -> None:
     roster, limits = transaction.index.roster, transaction.limits
-    while placement := place_first_of_class(roster, class_id, transaction.job, limits):
+    while transaction.may_place > 0 and (
+        placement := place_first_of_class(roster, class_id, transaction.job, limits)
+    ):
         _offer(transaction, placement)
 
 
 def _place_next_ones(transaction: Transaction) -> None:
     roster, limits = transaction.index.roster, transaction.limits
-    while placement := place_next(roster, transaction.job, limits):
+    while transaction.may_place > 0 and (placement := place_next(roster, transaction.job, limits)):
         _offer(transaction, placement)
 
 
 def _feed_worker(transaction: Transaction, worker_id: str) -> None:
     roster, limits, placed = transaction.index.roster, transaction.limits, True
-    while placed:
+    while placed and transaction.may_place > 0:
         placed = False
         for decision in place_on_worker(
             roster, worker_id, transaction.job, limits, transaction.policy, transaction.now
@@ -97,6 +112,7 @@ def _feed_worker(transaction: Transaction, worker_id: str) -> None:
 
 
 def _offer(transaction: Transaction, placement: Placement) -> None:
+    transaction.may_place -= 1
     job, (share,) = placement.job, placement.shares
     attempt_id = transaction.ids.new("a")
     epoch = transaction.tx.next_epoch()

@@ -67,8 +67,8 @@ class Fleet:
         """Told how an attempt ended, and the class of its failure."""
         self.on_due: Callable[[float], None] | None = None
         """Told of the moment at which a job that is held may go on."""
-        self.on_untold: Callable[[], None] | None = None
-        """Told that jobs are left which have not been told yet that one they depend on has ended."""
+        self.on_unfinished: Callable[[], None] | None = None
+        """Told that a step has left something to the next: jobs to tell of an end that they wait for, or to place."""
         self.on_commit: Callable[[float], None] | None = None
         """Told how many seconds a transaction took, with its wait for the disk."""
         self.on_revoked: Callable[[list[Revocation]], None] | None = None
@@ -96,7 +96,10 @@ class Fleet:
         return bool(self._index.roster.lines.classes_with_jobs())
 
     async def act(self, step: Callable[[Transaction], T]) -> T:
-        """Runs a step and every placement that follows from it in one transaction, then notifies those concerned."""
+        """Runs a step and the placements that follow from it in one transaction, then notifies those concerned.
+
+        More than `placed_at_once` are left to the steps after it.
+        """
         began = time.monotonic()
         try:
             value, effects = await self.store.write(partial(self._run, step))
@@ -180,7 +183,7 @@ class Fleet:
 
         After a commit that failed nobody has heard what its answer would have said.
         """
-        return not self._index.settled or self.clock_frees_something()
+        return not self._index.settled or bool(self._index.left_to_place) or self.clock_frees_something()
 
     def neighbours(self, worker_id: str) -> list[str]:
         """Returns the other workers that report one of this worker's GPUs, mostly none, without a scan of all."""
@@ -273,6 +276,8 @@ class Fleet:
         unheard = [] if index.settled else self._unheard_revocations(tx)
         if index.unplaced:
             transaction.consider_every_class()
+        if index.left_to_place:
+            transaction.go_on_with(index.left_to_place)
         try:
             value = step(transaction)
             if transaction.causes:
@@ -287,6 +292,7 @@ class Fleet:
             transaction.effects.revoked = unheard + transaction.effects.revoked
         index.unplaced = index.placing_from is not None and index.holds_placements(transaction.now)
         index.settled = True
+        index.left_to_place = tuple(transaction.causes)
         return value, transaction.effects
 
     def _unheard_revocations(self, tx: Tx) -> list[Revocation]:
@@ -320,8 +326,8 @@ class Fleet:
         """Tells what is to be done in a transaction after this one."""
         if self.on_due and effects.due:
             self.on_due(min(effects.due))
-        if self.on_untold and effects.untold:
-            self.on_untold()
+        if self.on_unfinished and effects.unfinished:
+            self.on_unfinished()
 
     def _tell_revoked(self, revoked: list[Revocation]) -> None:
         """Tells what was taken away, last of all: where a full disk takes no note of it, it is taken away all the same."""

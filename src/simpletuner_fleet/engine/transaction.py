@@ -21,6 +21,13 @@ from simpletuner_fleet.core.people.approvals import ApprovalState, decided, wait
 from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
 from simpletuner_fleet.core.policy import Limits, Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerStatus
+from simpletuner_fleet.engine.memory.causes import (
+    Cause,
+    ClassHasJob,
+    EveryClassMayGo,
+    LimitsMayLetGo,
+    WorkerMayTake,
+)
 from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.ports import Ids, Tx, Vault
@@ -62,32 +69,11 @@ class Effects(Struct):
     revoked: list[Revocation] = field(default_factory=list)
     organisation: Organisation | None = None
     """As it is from now on, where it was changed or the rows were told anew."""
-    untold: bool = False
-    """Whether jobs are left that have not been told of an end yet, from this transaction or from any before it."""
+    unfinished: bool = False
+    """Whether jobs are left that have not been told of an end yet, from this transaction or from any before it, or
+    that may be placed."""
     everybody: Everybody | None = None
     """Where the rows were told anew: of what a commit has stored whose answer was lost, nobody has heard yet."""
-
-
-class ClassHasJob(Struct, frozen=True):
-    class_id: str
-
-
-class WorkerMayTake(Struct, frozen=True):
-    worker_id: str
-
-
-class EveryClassMayGo(Struct, frozen=True):
-    """Asks to place jobs of every class, since something changed that concerns all who wait.
-
-    That is a limit, a quota or a restart.
-    """
-
-
-class LimitsMayLetGo(Struct, frozen=True):
-    """Asks to place jobs that a limit or a quota has kept waiting, since an attempt that counted has ended."""
-
-
-Cause = ClassHasJob | WorkerMayTake | EveryClassMayGo | LimitsMayLetGo
 
 
 class Transaction:
@@ -108,6 +94,8 @@ class Transaction:
         self.vault = vault
         self.effects = Effects()
         self.causes: deque[Cause] = deque()
+        self.may_place = policy.placed_at_once
+        """How many jobs this transaction may still place."""
         self._due_once: set[Cause] = set()
         """Causes for which everybody who waits is gone through, of those that are not followed yet."""
         self._jobs: dict[str, Job] = {}
@@ -301,6 +289,18 @@ class Transaction:
             self._due_once.add(cause)
             self.causes.append(cause)
 
+    def go_on_with(self, causes: Iterable[Cause]) -> None:
+        """Takes over what transactions before this one have left to place."""
+        for cause in causes:
+            if isinstance(cause, EveryClassMayGo | LimitsMayLetGo):
+                self._consider_once(cause)
+            else:
+                self.causes.append(cause)
+
+    def put_back(self, cause: Cause) -> None:
+        """Leaves a cause that may not have been followed to its end to the next transaction, before all others."""
+        self.causes.appendleft(cause)
+
     def next_cause(self) -> Cause:
         cause = self.causes.popleft()
         if self._due_once:
@@ -320,7 +320,7 @@ class Transaction:
             for entry in entries:
                 if entry.event_type in TAKES_AWAY:
                     self.effects.revoked.append(noted_in(entry))
-        self.effects.untold = self.tx.next_untold() is not None
+        self.effects.unfinished = bool(self.causes) or self.tx.next_untold() is not None
 
     def _follow_standing(self) -> None:
         """Records which workers have another status now than before this transaction."""

@@ -10,5 +10,8 @@ from simpletuner_fleet.engine.transaction import Transaction
 
 
 async def tell_dependents_once(fleet: Fleet) -> bool:
-    """Tells as many as one transaction may tell; returns whether some are left."""
+    """Tells as many as one transaction may tell; returns whether some are left.
+
+    As any act it also places some of those whom acts before it have left to place.
+    """
     return await fleet.act(Transaction.tell_of_earlier_ends)

@@ -60,7 +60,7 @@ class Runtime:
         self._missing: asyncio.Task[None] | None = None
         self._teller: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
-        self._untold = asyncio.Event()
+        self._unfinished = asyncio.Event()
         self._sooner = asyncio.Event()
         self._wakes_at = 0.0
         """By the fleet's clock, as it was when the rest began."""
@@ -70,7 +70,7 @@ class Runtime:
         self._fleet.on_due = self._wake_for
         self._sweeper = asyncio.create_task(self._sweep_for_ever())
         self._missing = asyncio.create_task(self._note_missing_streams())
-        self._fleet.on_untold = self._untold.set
+        self._fleet.on_unfinished = self._unfinished.set
         self._teller = asyncio.create_task(self._tell_dependents_for_ever())
         self._watcher = asyncio.create_task(self._watch_quotas_for_ever())
 
@@ -95,12 +95,15 @@ class Runtime:
             log.exception("who has not come back yet could not be noted")
 
     async def _tell_dependents_for_ever(self) -> None:
-        """Looks at the start for those who were never told, and then whenever a transaction leaves some."""
+        """Looks at the start for those who were never told, and then whenever a transaction leaves some.
+
+        Or leaves some to place: they are placed by the next one, whatever it is for.
+        """
         while True:
-            self._untold.clear()
+            self._unfinished.clear()
             try:
                 if not await tell_dependents_once(self._fleet):
-                    await self._untold.wait()
+                    await self._unfinished.wait()
             except Exception:
                 interval_s = self._fleet.policy.sweep_interval_s
                 log.exception(

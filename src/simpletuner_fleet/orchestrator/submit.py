@@ -41,7 +41,7 @@ from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import MAX_GRACE_S
 from simpletuner_fleet.core.provisioning.waiting import kept_for_others
 from simpletuner_fleet.core.training.checkpoint import StoredManifest
-from simpletuner_fleet.engine.dispatch import place_waiting_jobs
+from simpletuner_fleet.engine.dispatch import place_all_who_wait, place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import holds_now, name_of
 from simpletuner_fleet.engine.stored_secrets import stored_secrets
@@ -148,6 +148,8 @@ async def retry(
 def _submit(
     transaction: Transaction, by: Submitter, request: SubmitRequest, local_enabled: bool
 ) -> Submitted:
+    if request.dry_run or request.no_wait:
+        place_all_who_wait(transaction)  # those who are left to place go before it
     team = _team(transaction, request.team, by)
     ceiling = priority_ceiling(team, by.ids, as_lead=by.may_lead)
     request = permitted(request, by, local_enabled=local_enabled, priority_ceiling=ceiling)

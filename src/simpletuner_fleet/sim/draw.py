@@ -12,8 +12,14 @@ from simpletuner_fleet.sim.world import World
 LARGE_SHARE = 0.01
 TOLD_AT_ONCE = 2
 """So few jobs are told of an end in one step that a few that wait for the same one are told in several."""
+PLACED_AT_ONCE = 2
+"""So few jobs are placed in one step that what frees several places is followed in several."""
 SLOW = Policy(
-    retry_backoff_max_s=60.0, checkpoint_wait_s=60.0, results_wait_s=200.0, told_at_once=TOLD_AT_ONCE
+    retry_backoff_max_s=60.0,
+    checkpoint_wait_s=60.0,
+    results_wait_s=200.0,
+    told_at_once=TOLD_AT_ONCE,
+    placed_at_once=PLACED_AT_ONCE,
 )
 FAST = Policy(
     heartbeat_interval_s=10.0,
@@ -26,6 +32,7 @@ FAST = Policy(
     checkpoint_wait_s=20.0,
     results_wait_s=60.0,
     told_at_once=TOLD_AT_ONCE,
+    placed_at_once=PLACED_AT_ONCE,
 )
 QUICK = Policy(
     heartbeat_interval_s=8.0,
@@ -38,6 +45,7 @@ QUICK = Policy(
     checkpoint_wait_s=10.0,
     results_wait_s=30.0,
     told_at_once=TOLD_AT_ONCE,
+    placed_at_once=PLACED_AT_ONCE,
 )
 """A silence and what follows from it take half a minute, so that a world of one minute can hold two of them."""
 

@@ -1,6 +1,7 @@
 """Keeps the roster and the limits beside the store's writer, in step with every change and rollback of a row."""
 
 import logging
+from collections.abc import Sequence
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import User
@@ -11,6 +12,7 @@ from simpletuner_fleet.core.policy import NO_LIMITS, NOTHING_STARTS, Limits
 from simpletuner_fleet.core.restoring import HELD_UNTIL
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.kept_settings import look_through, read_setting
+from simpletuner_fleet.engine.memory.causes import Cause
 from simpletuner_fleet.engine.memory.ceilings import CeilingWatch
 from simpletuner_fleet.engine.memory.counting import book_of, shares_of
 from simpletuner_fleet.engine.memory.organisation import Organisation, read_organisation
@@ -44,6 +46,8 @@ class FleetIndex:
         """Whether a step has run since all rows were told."""
         self.unplaced = True
         """Rows were told anew, so that nobody knows what was about to be placed, or the clock may have freed a quota."""
+        self.left_to_place: Sequence[Cause] = ()
+        """What the last step was to place and has left to the next, since one step places only so many."""
         self.placing_from: float | None = None
         """Nothing is placed before: after a restore workers first tell what they run."""
         self.reserved_before: Reserved | None = None
@@ -61,6 +65,7 @@ class FleetIndex:
         self.limits = None
         self.organisation = None
         self.unplaced = True
+        self.left_to_place = ()
         self.reserved_before = None
 
     def put_reservations_back(self) -> None:

@@ -307,9 +307,12 @@ def that_train(view: View, live: Iterable[Attempt]) -> list[Attempt]:
 
 
 def unplaced_problems(index: FleetIndex, view: View) -> list[Problem]:
-    """Checks that no job waits that could be placed: every cause is followed in its own transaction."""
+    """Checks that no job waits that could be placed: every cause is followed in its own transaction.
+
+    But where that has left some to the next.
+    """
     problems: list[Problem] = []
-    if index.unplaced:
+    if index.unplaced or index.left_to_place:
         return problems
     roster, limits = index.roster, read_limits(view)
     for class_id in roster.lines.classes_with_jobs():

@@ -117,7 +117,7 @@ class Process:
         fleet = Fleet(self.store, self.index, clock, orchestrator.ids, self.serving.begin(), self.policy)
         fleet.on_revoked = orchestrator.revoked
         life = self.life
-        fleet.on_untold = lambda: self._plan_telling(life)
+        fleet.on_unfinished = lambda: self._plan_telling(life)
         self.started_at = world.now
         try:
             orchestrator.catch_up_revocations()

@@ -153,6 +153,21 @@ async def test_a_dry_run_knows_that_a_limit_is_reached() -> None:
         assert answer["explain"]["code"] == "QUOTA_GLOBAL"
 
 
+async def test_who_must_start_now_is_answered_as_if_all_who_are_left_to_place_were_placed() -> None:
+    """One step places so many alone: a worker that is free until the next is not free for whoever comes between."""
+    async with orchestrator(policy=Policy(placed_at_once=1)) as running:
+        await running.post("/api/queue/concurrency", {"global_running": 0})
+        for name in ("one", "two", "three"):
+            await running.worker(name=name)
+            await running.submit()
+        await running.post("/api/queue/concurrency", {"global_running": None})
+        assert (await running.get("/api/queue/stats"))["by_status"]["queued"] == 2
+        assert (await running.submit(dry_run=True))["would_start_now"] is False
+        assert (await running.get("/api/queue/stats"))["by_status"].get("queued", 0) == 0
+        await running.worker(name="four")
+        assert (await running.submit(no_wait=True))["status"] == "dispatched"
+
+
 async def test_a_request_nobody_could_ever_satisfy_is_accepted_and_says_so() -> None:
     async with orchestrator() as running:
         await running.worker(gpus=2)
