@@ -7,8 +7,10 @@ from simpletuner_fleet.agent.ship.logs.output_log import Chunk
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
 
 
-def stream_of(path: Path, limits: LogLimits | None = None, mask: Mask = NO_MASK) -> LogStream:
-    return LogStream([path], path.with_suffix(".index"), limits, mask)
+def stream_of(
+    path: Path, limits: LogLimits | None = None, mask: Mask = NO_MASK, boot: str | None = None
+) -> LogStream:
+    return LogStream([path], path.with_suffix(".index"), limits, mask, boot=boot)
 
 
 def scanned(stream: LogStream, at: float = 1.0, *, ended: bool = False) -> LogStream:

@@ -143,7 +143,7 @@ async def test_what_a_line_has_lost_and_a_part_has_emptied_since_is_said_to_be_l
     await asyncio.wait_for(printing, 20)
     kept = bytes(first.kept)
     assert (len(kept), kept[:arrived]) == (len(OUTPUT) + 6, OUTPUT[:arrived])
-    assert b"bytes lost: this output was emptied before they were sent]" in kept[arrived : arrived + 100]
+    assert b"bytes lost: gone from this output before they were sent]" in kept[arrived : arrived + 100]
     assert b"line" not in kept[arrived:]
     assert kept.endswith(b"after\n")
 

@@ -26,11 +26,20 @@ ASK_AGAIN_S = 0.1
 
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boottime() -> float:
     """Reads the shim's clock: it goes on while the machine is suspended, and no administrator sets it."""
     return time.clock_gettime(CLOCK)
+
+
+def boot_id() -> str:
+    """Returns what each start of the machine has of its own, and nothing where that is not told."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 class ReportTo(Struct, kw_only=True, frozen=True):

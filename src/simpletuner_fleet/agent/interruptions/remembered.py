@@ -8,10 +8,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.agent.guard.shim_client import boottime
+from simpletuner_fleet.agent.guard.shim_client import boot_id, boottime
 from simpletuner_fleet.agent.state_dir import write_whole
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 OVERDUE_S = 60.0
 """A machine that is still there so long after its end was to be has not been taken away."""
 DISTRUST_S = 3600.0
@@ -28,7 +27,7 @@ class ToldEnd(Struct, frozen=True, kw_only=True):
 class RememberedEnd:
     def __init__(self, folder: Path, boot: str | None = None) -> None:
         self._file = folder / "told_end.json"
-        self._boot = _boot_id() if boot is None else boot
+        self._boot = boot_id() if boot is None else boot
         self._known = self._load()
 
     def expected_s(self) -> float:
@@ -52,10 +51,3 @@ class RememberedEnd:
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
         return known if known.boot == self._boot else None
-
-
-def _boot_id() -> str:
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from simpletuner_fleet.agent.ship.hole_punching import punch_hole
-from simpletuner_fleet.agent.ship.logs.log_stream import COMPARED_BYTES, lost
+from simpletuner_fleet.agent.ship.logs.log_heads import COMPARED_BYTES
+from simpletuner_fleet.agent.ship.logs.log_stream import lost
 from simpletuner_fleet.trainers.job_files import LACKING
 
 PIECE_BYTES = 256 * 1024

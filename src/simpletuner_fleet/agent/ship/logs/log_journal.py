@@ -38,6 +38,13 @@ class Record(NamedTuple):
     at: float
 
 
+class NotedContent(NamedTuple):
+    number: int
+    """Which content of its file, counted from 1."""
+    begins: int
+    """Where in what is sent."""
+
+
 class Journal:
     """Records what of a trainer's output is sent.
 
@@ -114,9 +121,14 @@ class Journal:
     def newest_by_source(self) -> dict[int, Record]:
         return {record.source: record for record in self._from(0)}
 
-    def beginnings(self) -> dict[int, int]:
-        """Returns where, of what is sent, the newest content of each file begins: one that was emptied has several."""
-        return {record.source: record.sent for record in self._from(0) if record.raw == 0}
+    def newest_contents(self) -> dict[int, NotedContent]:
+        """Returns the newest content of each file of which anything is noted: one that was emptied has had several."""
+        newest: dict[int, NotedContent] = {}
+        for record in self._from(0):
+            before = newest.get(record.source)
+            if record.raw == 0 or before is None:
+                newest[record.source] = NotedContent(before.number + 1 if before else 1, record.sent)
+        return newest
 
     def records_at(self, sent: int) -> Iterator[Record]:
         """Yields records from the one that holds this byte on."""

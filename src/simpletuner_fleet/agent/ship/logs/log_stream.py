@@ -1,7 +1,6 @@
 """Reads one stream of output from its files, and gives in chunks, from any offset on, what is to be sent."""
 
 import errno
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.ship.hole_punching import punch_hole
 from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange, Fold
+from simpletuner_fleet.agent.ship.logs.log_heads import COMPARED_BYTES, LogHeads, end_at
 from simpletuner_fleet.agent.ship.logs.log_journal import MOST_SOURCES, Journal, NotRecorded, Record
 from simpletuner_fleet.agent.ship.logs.output_log import Chunk
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
@@ -34,7 +34,6 @@ DEFAULT_LOG_BYTES = 1024 * MIB
 TAIL_BYTES = 8 * MIB
 NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 """There is nothing to read at that path: nothing at all, a link that leads nowhere, or a socket."""
-COMPARED_BYTES = 64
 _BLANK_LINES = b" " * 255 + b"\n"
 
 
@@ -57,13 +56,6 @@ class Withheld(Struct, frozen=True):
     gap: int
 
 
-class LogHead(Struct, frozen=True):
-    """Tells by its first bytes whether a file holds what an earlier process has read, or was emptied since."""
-
-    length: int = 0
-    digest: str = ""
-
-
 def left_out(gap: int, why: str = "") -> bytes:
     """Returns a line of its own, whatever was cut before it."""
     return f"\n… {gap:,} bytes left out{why} …\n".encode()
@@ -71,7 +63,7 @@ def left_out(gap: int, why: str = "") -> bytes:
 
 def lost(length: int) -> bytes:
     """Returns so many bytes in place of as many that were noted and are there no more: where each byte goes is decided."""
-    said = b"\n[%d bytes lost: this output was emptied before they were sent]" % length
+    said = b"\n[%d bytes lost: gone from this output before they were sent]" % length
     return (said[: length - 1] + _BLANK_LINES * (length // len(_BLANK_LINES) + 1))[: length - 1] + b"\n"
 
 
@@ -89,8 +81,12 @@ class LogStream:
         mask: Mask = NO_MASK,
         *,
         grows: bool = False,
+        boot: str | None = None,
     ) -> None:
-        """`grows` says that more files may be offered later: which is which is written down beside the journal."""
+        """`grows` says that more files may be offered later: which is which is written down beside the journal.
+
+        `boot` is the machine's own where it is None.
+        """
         self._sources = list(sources[:MOST_SOURCES])
         self._offered = tuple(sources)
         self._names = journal.with_suffix(".log-files") if grows else None
@@ -108,8 +104,7 @@ class LogStream:
         """Up to where each file was read by this process, and the last bytes before."""
         self._emptied_at = [0 for _ in self._sources]
         """Of what is sent: what the journal has of each file before this place is of its former content."""
-        self._heads_file = journal.with_suffix(".log-heads")
-        self._heads = [LogHead() for _ in self._sources]
+        self._heads = LogHeads(journal.with_suffix(".log-heads"), len(self._sources), boot)
         self._folds = [Fold() for _ in self._sources]
         self._wall_offset_s = 0.0
         """What to add to the time of a fold for that of a clock on the wall."""
@@ -156,6 +151,7 @@ class LogStream:
         self._take_up(now)
         self._take_in()
         self._unread.clear()
+        self._heads.write()
         more = [self._scan(source, now, ended) for source in range(len(self._sources))]
         if ended and self._unread and not any(more):
             raise self._unread[0]
@@ -172,20 +168,22 @@ class LogStream:
             self._folds = [Fold() for _ in known]
             self._ends = [(0, b"") for _ in known]
             self._emptied_at = [0 for _ in known]
-            self._heads = [LogHead() for _ in known]
         elif self._names:
             _write_names(self._names, self._sources)
         self._journal.open()
-        heads = _heads_in(self._heads_file)[: len(self._sources)]
-        self._heads[: len(heads)] = heads
-        for source, place in self._journal.beginnings().items():
-            if source < len(self._sources):
-                self._emptied_at[source] = place
+        noted = self._journal.newest_contents()
+        self._heads.take_up(len(self._sources), noted)
         for source, record in self._journal.newest_by_source().items():
-            if source < len(self._sources):
-                at, folding = min(now, record.at - self._wall_offset_s), bool(record.folding)
-                self._recorded[source] = ByteRange(record.raw, record.raw + record.length, at, folding)
-                self._go_back(source)
+            if source >= len(self._sources):
+                continue
+            content, begins = noted[source]
+            if self._heads.content(source) > content:  # nothing is noted of what came after it was emptied
+                self._emptied_at[source] = self._journal.size
+                continue
+            self._emptied_at[source] = begins
+            at, folding = min(now, record.at - self._wall_offset_s), bool(record.folding)
+            self._recorded[source] = ByteRange(record.raw, record.raw + record.length, at, folding)
+            self._go_back(source)
         self._taken_up = True
 
     def _take_in(self) -> None:
@@ -199,7 +197,7 @@ class LogStream:
         self._folds += [Fold() for _ in new]
         self._ends += [(0, b"") for _ in new]
         self._emptied_at += [0 for _ in new]
-        self._heads += [LogHead() for _ in new]
+        self._heads.grow(len(new))
         self._sources += new
 
     def _go_back(self, source: int) -> None:
@@ -219,25 +217,22 @@ class LogStream:
     def _begin_anew_if_emptied(self, source: int, file: BinaryIO, now: float) -> None:
         """Reads a file from its beginning that was emptied: a script has written `> /dev/stdout`.
 
-        It is shorter than before then, or by now so long that something else stands where its end was; where that was
-        read by an earlier process, where its beginning was.
+        It is shorter than before then, or something else stands by now where its end was; where that was not read by
+        this process, where its beginning was.
         """
-        reached, (end, seen) = self._folds[source].reached, self._ends[source]
-        size, head = os.fstat(file.fileno()).st_size, self._heads[source]
-        if end == reached < size:
-            is_other = _end_at(file, reached) != seen
-        else:
-            is_other = not end and _head_of(file, head.length) != head
-        if size < reached or is_other:
-            self._note_head(source, LogHead())
-            self._recorded[source] = ByteRange(0, 0, now, False)
-            self._folds[source] = Fold(0, False, now)
-            self._emptied_at[source] = self._journal.size
+        if self._holds_what_was_read(source, file):
+            return
+        self._heads.emptied(source)
+        self._recorded[source] = ByteRange(0, 0, now, False)
+        self._folds[source] = Fold(0, False, now)
+        self._emptied_at[source] = self._journal.size
+        self._freed = 0
 
-    def _note_head(self, source: int, head: LogHead) -> None:
-        self._heads[source] = head
-        with suppress(OSError):  # a next process goes on by the length alone, then
-            write_whole(self._heads_file, msgspec.json.encode(self._heads))
+    def _holds_what_was_read(self, source: int, file: BinaryIO) -> bool:
+        reached, (end, seen) = self._folds[source].reached, self._ends[source]
+        if os.fstat(file.fileno()).st_size < reached:
+            return self._heads.was_cut_short(source, file)
+        return end_at(file, reached) == seen if end == reached else self._heads.is_of(source, file)
 
     def _scan(self, source: int, now: float, ended: bool) -> bool:
         blocks = 0
@@ -252,10 +247,8 @@ class LogStream:
                     self._add(source, fold.feed(data, now))
                     blocks += 1
                 if blocks:
-                    self._ends[source] = fold.reached, _end_at(file, fold.reached)
-                    length = min(fold.reached, self._limits.head_bytes, COMPARED_BYTES)
-                    if length > self._heads[source].length:
-                        self._note_head(source, _head_of(file, length))
+                    self._ends[source] = fold.reached, end_at(file, fold.reached)
+                    self._heads.read(source, file, fold.reached)
         except NotRecorded:
             raise
         except OSError as error:
@@ -287,11 +280,13 @@ class LogStream:
     def _give_back_middle(self, source: int) -> None:
         """Frees what is neither of the beginning nor of the end that are sent: a flood must not fill the worker's disk."""
         head, tail, size = self._limits.head_bytes, self._limits.tail_bytes, self._journal.size
-        if len(self._sources) > 1 or any(self._emptied_at) or size - head - tail < PUNCH_BYTES:
+        head = max(head, self._emptied_at[source])
+        if len(self._sources) > 1 or size - head - tail < PUNCH_BYTES:
             return
         start = next(record.raw + record.length for record in self._journal.records_at(head))
-        end = next(record.raw for record in self._journal.records_at(size - 2 * tail)) - self._mask_bytes
-        start = max(start, self._freed)
+        end_of_hole = max(head, size - 2 * tail)
+        end = next(record.raw for record in self._journal.records_at(end_of_hole)) - self._mask_bytes
+        start = max(start, self._freed, COMPARED_BYTES)
         if end - start >= PUNCH_BYTES:
             punch_hole(self._sources[source], start, end)
             self._freed = end
@@ -357,24 +352,6 @@ class LogStream:
             missing += part.length - len(data)
         if missing:
             yield lost(missing)
-
-
-def _end_at(file: BinaryIO, end: int) -> bytes:
-    file.seek(max(0, end - COMPARED_BYTES))
-    return file.read(min(end, COMPARED_BYTES))
-
-
-def _head_of(file: BinaryIO, length: int) -> LogHead:
-    """Returns no bytes themselves: a secret may be among them."""
-    file.seek(0)
-    return LogHead(length, hashlib.sha256(file.read(length)).hexdigest()) if length else LogHead()
-
-
-def _heads_in(file: Path) -> list[LogHead]:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=list[LogHead])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return []
 
 
 def _names_in(file: Path) -> list[Path]:
