@@ -18,7 +18,7 @@ from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent
 from simpletuner_fleet.agent.attempts.attempts import ADOPT_GRACE_S, Attempts
-from simpletuner_fleet.agent.attempts.retention import KeepLimits, make_room
+from simpletuner_fleet.agent.attempts.retention import KeepLimits, with_room
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
@@ -151,7 +151,7 @@ async def run_agent(
     cgroups = await asyncio.to_thread(choose_cgroups, settings.limits)
     log.info("control groups of jobs: %s", cgroups.sentence())
     with StateDir.open(folder) as state:
-        await asyncio.to_thread(make_room, state, settings.keep)
+        await with_room(state, settings.keep, lambda: None, waits=settings.persistent)
         remembered = RememberedEnd(state.path)
         await _outlive(remembered)
         token = await token_source(settings, state)
@@ -164,12 +164,10 @@ async def run_agent(
                 trainers = await asyncio.to_thread(trainers_for, settings.trainer_python, environment)
                 machine = await look_around(settings, state, probe, trainers)
                 own_gpus = len(machine.gpus)
-                walls = await asyncio.to_thread(
-                    choose_walls,
-                    settings.isolation,
-                    surroundings(settings, environment, state.path, cache.folder, trainers.trainer_python),
-                    state.path,
-                    jobs_at_once(settings, own_gpus),
+                about = surroundings(settings, environment, state.path, cache.folder, trainers.trainer_python)
+                jobs = jobs_at_once(settings, own_gpus)
+                walls = await with_room(
+                    state, settings.keep, lambda: choose_walls(settings.isolation, about, state.path, jobs)
                 )
                 # As the same user a job could write into what its trainer's cache shows of it.
                 await asyncio.to_thread(cache.guard, walls.kind == "user")
@@ -177,7 +175,7 @@ async def run_agent(
                 machine = replace(machine, labels=labels)
                 inbox = Inbox(
                     persistent=settings.persistent,
-                    max_jobs=jobs_at_once(settings, own_gpus),
+                    max_jobs=jobs,
                     release_grace_s=release_grace_s(settings.shutdown_grace_s),
                 )
                 trust = connecting.shim_trust(settings.tls, state.path)

@@ -13,8 +13,8 @@ from simpletuner_fleet.agent.attempts.retention import (
     EndedFolder,
     KeepLimits,
     choose,
-    make_room,
     tidy,
+    with_room,
 )
 from simpletuner_fleet.agent.state_dir import DELIVERED, StateDir
 from simpletuner_fleet.core.worker_errors import StateDirError
@@ -81,24 +81,25 @@ def test_a_copy_that_somebody_has_laid_beside_them_stays_and_keeps_nothing_from_
         assert copy.is_dir()
 
 
-def test_at_a_start_room_is_made_before_anything_is_written(
+async def test_at_a_start_room_is_made_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with StateDir.open(tmp_path / "worker") as state:
         for name, marks in (("a_1", (DELIVERED,)), ("a_2", (DELIVERED, NOT_STORED)), ("a_3", ())):
             folder(state, name, marks=marks)
-        make_room(state, PLENTY)
+        await with_room(state, PLENTY, lambda: None)
         assert names(state) == {"a_1", "a_2", "a_3"}
         monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 0))
-        make_room(state, PLENTY)
+        await with_room(state, PLENTY, lambda: None)
         assert names(state) == {"a_1", "a_2", "a_3"}, "as much room as it wants to keep"
-        make_room(state, KeepLimits())
-        assert names(state) == {"a_2", "a_3"}
-        assert not (state.path / "room").exists()
+        seen = await with_room(state, KeepLimits(), lambda: names(state))
+        assert seen == {"a_2", "a_3"}
 
 
-def test_a_worker_without_room_says_so_instead_of_trying_its_walls(tmp_path: Path) -> None:
+async def test_a_worker_without_room_says_so_instead_of_trying_its_walls(tmp_path: Path) -> None:
     with StateDir.open(tmp_path / "worker") as state:
         (state.path / "room").mkdir()  # as little to be written as on a full disk
+        tried: list[None] = []
         with pytest.raises(StateDirError, match="cannot be used"):
-            make_room(state, PLENTY)
+            await with_room(state, PLENTY, lambda: tried.append(None), waits=True)
+        assert not tried

@@ -1,25 +1,31 @@
 """Decides which attempt folders a worker keeps: the newest few while there is room, and all that is not stored yet."""
 
-import contextlib
+import asyncio
 import logging
 import os
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
 from simpletuner_fleet.agent.guard.orphans import end_group
 from simpletuner_fleet.agent.state_dir import DELIVERED, AttemptDir, StateDir
 from simpletuner_fleet.core.worker_errors import StateDirError
+from simpletuner_fleet.trainers.job_files import LACKING
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 NOT_STORED = "not-stored"
 """Something of it could not be sent: its folder is the only place where that is."""
 GIB = 2**30
-ROOM_BYTES = 64 * 1024
+ROOM = "room"
+ROOM_BYTES, ROOM_FILES = 64 * 1024, 64
 """What the trial of a wall writes is less."""
+LOOK_FOR_ROOM_S = 10.0
 DAY_S = 86_400.0
 
 
@@ -71,25 +77,64 @@ def tidy(state: StateDir, limits: KeepLimits, in_use: Collection[str]) -> list[s
     return gone
 
 
-def make_room(state: StateDir, limits: KeepLimits) -> None:
-    """Removes what may go where the disk is short, before anything is written at a start. Blocks for the disk.
+async def with_room(
+    state: StateDir,
+    limits: KeepLimits,
+    act: Callable[[], T],
+    *,
+    waits: bool = False,
+    look_every_s: float = LOOK_FOR_ROOM_S,
+) -> T:
+    """Does what a start needs room on the disk for. Removes what may go where that is short.
 
     Raises StateDirError where there is no room all the same: a wall that cannot be tried for want of room must not be
-    taken for one that this machine does not allow.
+    taken for one that this machine does not allow. Whoever `waits` goes on once there is room.
     """
-    trial = state.path / "room"
+    said = ""
+    while True:
+        try:
+            return await asyncio.to_thread(_with_room, state, limits, act)
+        except StateDirError as error:
+            cause = error.__cause__
+            if not (waits and isinstance(cause, OSError) and cause.errno in LACKING):
+                raise
+            if error.detail != said:
+                log.error("%s The worker waits until there is room. %s", error.detail, error.next)
+                said = error.detail
+        await asyncio.sleep(look_every_s)
+
+
+def _with_room(state: StateDir, limits: KeepLimits, act: Callable[[], T]) -> T:
+    room = state.path / ROOM
     try:
+        room.unlink(missing_ok=True)
         if is_short(state, limits):
             tidy(state, limits, ())
-        trial.write_bytes(bytes(ROOM_BYTES))
+        _try_room(room)
+        room.unlink()
+        done = act()
+        _try_room(room)  # somebody may have filled the disk meanwhile
     except OSError as error:
         raise StateDirError(
             f"The state folder {state.path} cannot be used: {error.strerror}.",
             next_step="Free space on its disk, or choose another folder with --work-dir.",
         ) from error
+    return done
+
+
+def _try_room(room: Path) -> None:
+    """Leaves a file of some size: where the disk is full by the next start, its space is what that has."""
+    files = room.with_suffix(".files")
+    try:
+        room.write_bytes(bytes(ROOM_BYTES))
+        files.mkdir(exist_ok=True)
+        for number in range(ROOM_FILES):
+            (files / str(number)).touch()
+    except OSError:
+        room.unlink(missing_ok=True)
+        raise
     finally:
-        with contextlib.suppress(OSError):
-            trial.unlink(missing_ok=True)
+        shutil.rmtree(files, ignore_errors=True)
 
 
 def removed(state: StateDir, name: str) -> bool:
