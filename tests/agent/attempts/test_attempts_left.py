@@ -385,18 +385,29 @@ async def test_whatever_a_job_made_of_its_folders_its_shim_its_user_and_its_cach
             assert turn not in attempts._running
 
 
-async def test_what_of_an_attempt_nobody_took_keeps_its_folder(tmp_path: Path) -> None:
-    """Its shim has reported its end while there was no agent."""
+def reported_alone(state: StateDir) -> AttemptDir:
+    """One whose end its shim has reported while there was no agent."""
+    attempt = left(state, exit={**ENDED_WELL, "exit_code": None, "signal": 15, "reason": "stopped"})
+    attempt.output_log.write_text("what it printed\n")
+    (attempt.path / "reported.json").write_text("{}")
+    return attempt
+
+
+@asynccontextmanager
+async def told_nothing_is_taken(state: StateDir) -> AsyncIterator[Attempts]:
     code, status = Invalid.code, HTTPStatus.UNPROCESSABLE_ENTITY
     problem = {"type": TYPE_PREFIX + code, "code": code, "status": status}
+    async with (
+        answering(lambda: (status, problem)) as client,
+        worker(state, client=client) as (attempts, _runner),
+    ):
+        yield attempts
+
+
+async def test_what_of_an_attempt_nobody_took_keeps_its_folder(tmp_path: Path) -> None:
     with StateDir.open(tmp_path / "worker") as state:
-        attempt = left(state, exit={**ENDED_WELL, "exit_code": None, "signal": 15, "reason": "stopped"})
-        attempt.output_log.write_text("what it printed\n")
-        (attempt.path / "reported.json").write_text("{}")
-        async with (
-            answering(lambda: (status, problem)) as client,
-            worker(state, client=client) as (attempts, _runner),
-        ):
+        attempt = reported_alone(state)
+        async with told_nothing_is_taken(state) as attempts:
             assert await attempts.find_again() == []
             await until(lambda: attempt.retired)
         assert (attempt.path / NOT_STORED).exists()
@@ -406,17 +417,10 @@ async def test_a_folder_that_cannot_be_marked_as_the_only_place_of_something_is_
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its disk takes no new file: whoever makes room there would remove what is nowhere else."""
-    code, status = Invalid.code, HTTPStatus.UNPROCESSABLE_ENTITY
-    problem = {"type": TYPE_PREFIX + code, "code": code, "status": status}
     with StateDir.open(tmp_path / "worker") as state:
-        attempt = left(state, exit={**ENDED_WELL, "exit_code": None, "signal": 15, "reason": "stopped"})
-        attempt.output_log.write_text("what it printed\n")
-        (attempt.path / "reported.json").write_text("{}")
+        attempt = reported_alone(state)
         (attempt.path / NOT_STORED).symlink_to(tmp_path / "no such folder" / "file")
-        async with (
-            answering(lambda: (status, problem)) as client,
-            worker(state, client=client) as (attempts, _runner),
-        ):
+        async with told_nothing_is_taken(state) as attempts:
             assert await attempts.find_again() == []
             await until(lambda: attempt.retired or "could not be marked as done" in caplog.text)
         assert not attempt.retired
