@@ -14,7 +14,7 @@ NOT_STARTED = "start_failed worker: "
 
 
 def seen_on_a_small_disk(folder: Path, told_by: str) -> dict[str, list[str]]:
-    story = [sys.executable, "-m", f"tests.agent.attempts.{told_by}", str(folder)]
+    story = [sys.executable, "-m", told_by, str(folder)]
     for unshare in (["unshare", "--mount"], ["unshare", "--mount", "--map-root-user"]):
         if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode == 0:
             command = [*unshare, "sh", "-c", SMALL_DISK, str(folder), *story]
@@ -26,7 +26,7 @@ def seen_on_a_small_disk(folder: Path, told_by: str) -> dict[str, list[str]]:
 
 def test_a_disk_that_takes_no_more_is_no_fault_of_the_job(tmp_path: Path) -> None:
     """With each further file that it still takes something else cannot be written, until all can."""
-    seen = seen_on_a_small_disk(tmp_path, "full_disk_story")
+    seen = seen_on_a_small_disk(tmp_path, "tests.agent.attempts.full_disk_story")
     for where, endings in seen.items():
         others = [
             one for one in endings if not one.startswith(NOT_STARTED) and not one.startswith("stopped ")
@@ -42,7 +42,7 @@ def test_a_disk_that_takes_no_more_is_no_fault_of_the_job(tmp_path: Path) -> Non
 
 def test_a_worker_that_starts_on_a_full_disk_separates_its_jobs_as_on_any_other(tmp_path: Path) -> None:
     """Or it does not start: a wall that the disk has no room for is not one that this machine does not allow."""
-    seen = seen_on_a_small_disk(tmp_path, "full_start_story")
+    seen = seen_on_a_small_disk(tmp_path, "tests.agent.attempts.full_start_story")
     usual = seen["plenty"][0]
     assert set(seen["inodes"]) == {usual, "no room"}
     assert (seen["inodes"][0], seen["inodes"][-1]) == ("no room", usual)

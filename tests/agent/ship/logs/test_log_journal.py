@@ -9,6 +9,7 @@ import pytest
 
 from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange
 from simpletuner_fleet.agent.ship.logs.log_journal import Journal, NotRecorded
+from tests.agent.attempts.test_full_disk import seen_on_a_small_disk
 from tests.agent.log_files import all_bytes, scanned, stream_of
 
 RECORD_BYTES = 32
@@ -113,3 +114,10 @@ def test_a_log_whose_journal_is_spoiled_is_sent_to_its_end(tmp_path: Path, spoil
     again = scanned(stream_of(log), ended=True)
     assert all_bytes(again, ended=True, start=350) == b"a line\n" * 50
     again.close()
+
+
+def test_the_end_of_a_job_that_has_filled_the_disk_is_noted(tmp_path: Path) -> None:
+    """Its folder is removed once its log has arrived: without that nobody would make room for it."""
+    seen = seen_on_a_small_disk(tmp_path, "tests.agent.ship.logs.full_disk_story")
+    assert len(seen) == 6
+    assert {how for hows in seen.values() for how in hows} == {"noted"}

@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from simpletuner_fleet.agent.ship.hole_punching import reserve
 from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange
 
 _FORMAT = struct.Struct("<BBHIQQd")
 _LOW_BITS = 32
 """Of a length: older workers wrote no more of it, and zeros for the rest."""
 _BATCH = 1024
+_AHEAD_BYTES = 16 * 1024
+"""Reserved for the next records: a job that has filled the disk must have its end noted, or nothing of it could go."""
 MOST_SOURCES = 256
 """A record has one byte for its file."""
 
@@ -56,6 +59,8 @@ class Journal:
         self._path = path
         self._file = -1
         self._count = 0
+        self._reserved = 0
+        """Up to here there is room for records, or was asked for."""
         self.resumed = False
         """An earlier process has begun it."""
         self.size = 0
@@ -70,9 +75,12 @@ class Journal:
             return
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            self._count = os.fstat(self._file).st_size // _FORMAT.size
+            size = os.fstat(self._file).st_size
+            self._count = size // _FORMAT.size
             self._count = self._sound()
-            os.ftruncate(self._file, self._count * _FORMAT.size)
+            if size != self._count * _FORMAT.size:  # which gives up what is reserved
+                os.ftruncate(self._file, self._count * _FORMAT.size)
+            self._reserve_ahead()
             last = self._record(self._count - 1) if self._count else None
         except BaseException:
             self._count = 0
@@ -111,6 +119,13 @@ class Journal:
             raise NotRecorded(error.errno, error.strerror) from error
         self._count += len(records)
         self.size = size
+        self._reserve_ahead()
+
+    def _reserve_ahead(self) -> None:
+        end = self._count * _FORMAT.size
+        if self._reserved - end < _AHEAD_BYTES // 2:
+            self._reserved = end + _AHEAD_BYTES
+            reserve(self._file, end, self._reserved)
 
     def _write(self, data: memoryview) -> None:
         place = self._count * _FORMAT.size
