@@ -130,7 +130,7 @@ def test_an_attempts_group_has_its_limits_before_anything_is_in_there(tmp_path: 
     tree = tmp_path / "tree"
     tree.mkdir()
     group = Path(Cgroups(tree, None, memory_bytes=5_000_000_000, pids=77).group_for(attempt))
-    assert group == tree / "job-a_1"
+    assert (group.parent, group.name[:8]) == (tree, "job-a_1-")
     limits = {file.name: file.read_text() for file in group.iterdir()}
     assert limits == {"memory.max": "5000000000", "memory.oom.group": "1", "pids.max": "77"}
     assert (attempt.path / shim_cgroup.NAME_FILE).read_text() == str(group)
@@ -143,7 +143,21 @@ def test_a_note_that_a_power_cut_has_spoiled_keeps_nobody_from_starting(tmp_path
     assert end_group(attempt.path) is False
     tree = tmp_path / "tree"
     tree.mkdir()
-    assert Cgroups(tree, None).group_for(attempt) == str(tree / "job-a_1")
+    assert Path(Cgroups(tree, None).group_for(attempt)).parent == tree
+
+
+def test_two_nodes_of_a_worker_on_one_machine_have_a_group_each_for_their_parts(tmp_path: Path) -> None:
+    """Each ends its own alone, and knows it again though its folder is named by another path then."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    groups = {}
+    for node in ("first", "second"):
+        attempt = AttemptDir(tmp_path / node / "a_1")
+        attempt.path.mkdir(parents=True)
+        groups[node] = Path(Cgroups(tree, None).group_for(attempt))
+    (tmp_path / "again").symlink_to("first")
+    end_group(tmp_path / "again" / "a_1")
+    assert [group.is_dir() for group in groups.values()] == [False, True]
 
 
 def test_a_note_that_names_anothers_group_ends_nothing(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ EMPTY_WITHIN_S = 10.0
 LOOK_S = 0.01
 
 
-def group_name(attempt_id: str) -> str:
-    return f"job-{attempt_id}"
+def group_name(attempt_id: str, worker: int | None = None) -> str:
+    """Names it by a number of its worker, too: two nodes of one worker may be on one machine, each with its own part."""
+    return f"job-{attempt_id}" if worker is None else f"job-{attempt_id}-{worker:08x}"
 
 
 def spare_name(folder: str) -> str:
@@ -32,7 +33,8 @@ def spare_name(folder: str) -> str:
 
 def may_be_of(attempt_id: str, group: str) -> bool:
     """Returns whether a note of the attempt may name this group: its own, or the one that a spare had entered for it."""
-    return group == group_name(attempt_id) or group.startswith(SPARE)
+    own = group_name(attempt_id)
+    return group in (own, f"{own}-{group[-8:]}") or group.startswith(SPARE)
 
 
 def join(group: str) -> None:

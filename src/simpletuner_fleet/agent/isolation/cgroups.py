@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import time
+import zlib
 from pathlib import Path
 
 from msgspec import Struct
@@ -83,7 +84,8 @@ class Cgroups:
         had = note.read_text(encoding="utf-8", errors="replace") if note.exists() else ""
         if had and os.path.isdir(had):
             return had
-        return self._made(shim_cgroup.group_name(attempt.attempt_id), note)
+        worker = zlib.crc32(os.fsencode(attempt.path.parent))
+        return self._made(shim_cgroup.group_name(attempt.attempt_id, worker), note)
 
     def spare_group(self, folder: Path) -> str:
         """Makes the group of whichever attempt this folder becomes; '' where there are none here. Raises OSError."""
