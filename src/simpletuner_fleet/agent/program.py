@@ -151,7 +151,8 @@ async def run_agent(
     cgroups = await asyncio.to_thread(choose_cgroups, settings.limits)
     log.info("control groups of jobs: %s", cgroups.sentence())
     with StateDir.open(folder) as state:
-        await with_room(state, settings.keep, lambda: None, waits=settings.persistent)
+        waits = settings.persistent and settings.leave_after_s is None
+        await with_room(state, settings.keep, lambda: None, waits=waits)
         remembered = RememberedEnd(state.path)
         await _outlive(remembered)
         token = await token_source(settings, state)

@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from simpletuner_fleet.agent.attempts.retention import ROOM_FILES, KeepLimits, with_room
 from simpletuner_fleet.agent.isolation.walls import WallSurroundings, choose_walls
+from simpletuner_fleet.agent.program import WorkerSettings, run_agent
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.core.worker_errors import StateDirError
 from tests.agent.attempts.full_disk_story import fill_inodes, fill_pages
@@ -68,6 +70,23 @@ async def waited_for(state: StateDir) -> str:
     return await waiting
 
 
+async def left_at_once(state: StateDir, **settings: Any) -> str:
+    """Returns why a worker ends that has no room and nobody who would wait for it."""
+    folder, filler = state.path / "another", state.path / "filler"
+    StateDir.open(folder).close()
+    filler.mkdir()
+    fill_pages(filler, 0)
+    about = WorkerSettings(
+        url="http://127.0.0.1:1", token="x", token_file=None, name="another", work_dir=folder, **settings
+    )
+    try:
+        return (await run_agent(about, dict(os.environ))).reason
+    except StateDirError:
+        return NO_ROOM
+    finally:
+        shutil.rmtree(filler)
+
+
 async def story(state: StateDir) -> dict[str, list[str]]:
     lefts = (0, 1, 2, 3, 4, 6, 9, 15, 20, ROOM_FILES, ROOM_FILES + 9)
     return {
@@ -75,6 +94,10 @@ async def story(state: StateDir) -> dict[str, list[str]]:
         "inodes": [await chosen_on_full(state, partial(fill_inodes, left=left)) for left in lefts],
         "kept room": [await chosen(state), await chosen_on_full(state, partial(fill_pages, left=0))],
         "waited": [await waited_for(state)],
+        "left": [
+            await left_at_once(state, persistent=False),
+            await left_at_once(state, persistent=True, leave_after_s=60.0),
+        ],
     }
 
 

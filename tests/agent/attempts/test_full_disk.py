@@ -48,3 +48,4 @@ def test_a_worker_that_starts_on_a_full_disk_separates_its_jobs_as_on_any_other(
     assert (seen["inodes"][0], seen["inodes"][-1]) == ("no room", usual)
     assert seen["kept room"] == [usual, usual], "what its last start has left is room for the next"
     assert seen["waited"] == [usual]
+    assert seen["left"] == ["no room"] * 2, "a machine that is paid for by the hour does not wait"
