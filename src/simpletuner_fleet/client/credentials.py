@@ -4,6 +4,8 @@ import json
 import os
 import stat
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,9 +59,15 @@ def write(file: Path, credentials: SavedLogins) -> None:
         lines += ["", f"[servers.{_quoted(url)}]"]
         whole = login._replace(ca_cert=os.path.abspath(login.ca_cert)) if login.ca_cert else login
         lines += [f"{key} = {_quoted(value)}" for key, value in whole._asdict().items() if value]
-    try:
+    with telling_what_cannot_be_written(file):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private_bytes(file, ("\n".join(lines) + "\n").encode())
+
+
+@contextmanager
+def telling_what_cannot_be_written(file: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise fail(
             _("nothing can be written to %(folder)s", folder=file.parent),

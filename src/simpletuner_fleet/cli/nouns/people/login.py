@@ -11,10 +11,11 @@ from simpletuner_fleet.cli.frame.output import Output, field
 from simpletuner_fleet.cli.frame.screen import has_browser
 from simpletuner_fleet.cli.nouns.people.arriving.browser import token_by_browser
 from simpletuner_fleet.cli.nouns.people.arriving.device import TERMINALS, terminal_name, token_by_device
+from simpletuner_fleet.cli.nouns.people.arriving.saving import forget, keep
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.client import connection, credentials
 from simpletuner_fleet.client.connection import ConnectionSettings
-from simpletuner_fleet.client.credentials import Login, SavedLogins
+from simpletuner_fleet.client.credentials import Login
 from simpletuner_fleet.core.people.tokens import API, WORKER
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values
@@ -44,9 +45,7 @@ def login(args: argparse.Namespace) -> int:
     with Api(where, quiet=out.quiet) as api:
         who = api.get(WHOAMI)
     file = connection.credentials_file()
-    saved = credentials.read(file)
-    entry = Login(where.token or "", where.trust.fingerprint, where.trust.ca_cert)
-    credentials.write(file, SavedLogins(where.url, {**saved.servers, where.url: entry}))
+    keep(file, where.url, Login(where.token or "", where.trust.fingerprint, where.trust.ca_cert), out)
     out.say(
         _(
             "Logged in to %(url)s as %(name)s; saved in %(file)s",
@@ -59,6 +58,7 @@ def login(args: argparse.Namespace) -> int:
 
 
 def logout(args: argparse.Namespace) -> int:
+    out = Output(args)
     file = connection.credentials_file()
     saved = credentials.read(file)
     named = args.server or getattr(args, "url", None)
@@ -71,14 +71,12 @@ def logout(args: argparse.Namespace) -> int:
             "not_found",
             ExitCode.NOT_FOUND,
         )
-    rest = {server: entry for server, entry in saved.servers.items() if server != url}
-    current = saved.current if saved.current in rest else next(iter(rest), None)
-    credentials.write(file, SavedLogins(current, rest))
+    current = forget(file, url, out)
     if current:
         text = _("Forgot the token for %(url)s; current server: %(current)s", url=url, current=current)
     else:
         text = _("Forgot the token for %(url)s", url=url)
-    Output(args).say(text)
+    out.say(text)
     return ExitCode.OK
 
 
