@@ -209,8 +209,8 @@ async def test_a_page_acts_for_nobody_else_and_is_theirs_once_nobody_is_busy_wit
     await dialog.get_by_label("Name", exact=True).fill("nightly")
     await dialog.get_by_role("button", name="Read only").click()
     await dialog.get_by_role("button", name="Create token").click()
-    await expect(dialog.get_by_role("alert")).to_contain_text("This page was opened by another user.")
-    await expect(dialog.get_by_role("alert")).to_contain_text("You are now logged in as 'Bruno'.")
+    await expect(dialog.locator("[data-problem]")).to_contain_text("This page was opened by another user.")
+    await expect(dialog.locator(".logged-out")).to_contain_text("You are now logged in as 'Bruno'.")
     listed = await stage.running.http.get("/api/admin/tokens")
     assert "nightly" not in listed.text
     await expect(quiet.locator(".rail-foot")).to_contain_text("Bruno")

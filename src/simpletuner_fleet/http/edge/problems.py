@@ -58,7 +58,7 @@ class PageOfAnother(errors.Conflict):
     """This page was opened by another user."""
 
     code = "page_of_another"
-    next_step = "Reload the page."
+    next_step = "To keep what is on it, log in again as the user who opened it; else reload the page."
 
 
 STATUS: dict[type[Exception], int] = {

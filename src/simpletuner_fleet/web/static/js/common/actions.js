@@ -6,7 +6,7 @@
 //               A field with data-in-path fills the {name} of data-api instead.
 // A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
 import { leave, refresh } from "../frame/live.js";
-import { hasEnded, loggedInAgain, loginAddress, loginLink, sessionEnded, whyEnded } from "../frame/session.js";
+import { hasEnded, isTouched, loggedInAgain, loginAddress, loginLink, lookWhoIsHere, sessionEnded, whyEnded } from "../frame/session.js";
 import { ofCaller } from "./caller.js";
 import { eachEdited, maySave, saved } from "./edits.js";
 import { inOurFormat, said } from "./refusals.js";
@@ -55,6 +55,7 @@ export async function call(method, path, body) {
   if (!path.startsWith("/api/login")) {
     if (answer.status === 401) sessionEnded(told);
     else if (answer.ok) loggedInAgain();
+    else if (told?.code === "page_of_another" && isTouched()) lookWhoIsHere();
   }
   // What is not in our own format comes from something in between, and has no words for people.
   if (!answer.ok) throw inOurFormat(told) ? told : { title: t("The server refused."), detail: String(answer.status) };

@@ -5,7 +5,7 @@ import { clockTime } from "../common/format.js";
 import { caller } from "../common/caller.js";
 import { said } from "../common/refusals.js";
 import { patch } from "./progress.js";
-import { hasEnded, loggedInAgain, sessionEnded } from "./session.js";
+import { hasEnded, isTouched, loggedInAgain, lookWhoIsHere, sessionEnded } from "./session.js";
 import { t } from "../common/words.js";
 
 const SOON_MS = 250;
@@ -39,8 +39,8 @@ let shows = Number(button?.dataset.newest);
 let dirty = false;
 // A page of other parts came while somebody typed or a dialog was open: it is fetched again once they are done.
 let putOff = false;
-// The page is another by now, and is loaded again as soon as nobody is busy with this one.
-let another = false;
+// The page is another by now: how it is loaded again, as soon as nothing is lost with this one.
+let another = null;
 let timer = null;
 let fetching = null;
 let begun = 0;
@@ -81,11 +81,17 @@ function busyWithin(place) {
   return Boolean(edits || document.querySelector(`${place} dialog[open]`));
 }
 
-// Who logged in as somebody else in another tab, or looks at what is gone gets another page; what they type is not taken
-// away.
+// Who looks at what is gone gets another page; what they type is not taken away.
 function reloadUnlessBusy() {
-  another = true;
+  another = reloadUnlessBusy;
   if (!busyWithin("body")) location.reload();
+}
+
+// Who logged in as somebody else in another tab gets another page, too; what was typed into this one stays.
+function reloadUnlessTouched() {
+  another = reloadUnlessTouched;
+  if (isTouched()) lookWhoIsHere();
+  else location.reload();
 }
 
 // Where other regions came to be or went, as with the first worker ever, all of the content is another; so it is with
@@ -130,14 +136,6 @@ export function fetchPage(signal) {
 
 const isLogIn = (answer) => answer.status === 401 || (answer.redirected && new URL(answer.url).pathname === "/login");
 
-// Whoever comes back to the page may have logged in meanwhile.
-async function lookForSession() {
-  const answer = await fetchPage(AbortSignal.timeout(QUIET_MS)).catch(() => null);
-  if (!answer?.ok || isLogIn(answer)) return;
-  if (!isOurs(await answer.text())) return reloadUnlessBusy();
-  loggedInAgain();
-}
-
 async function fetchRegions() {
   dirty = putOff = false;
   clearTimeout(later);
@@ -149,11 +147,12 @@ async function fetchRegions() {
     if (isLogIn(answer)) return sessionEnded();
     if (answer.redirected) return reloadUnlessBusy();
     const text = await answer.text();
-    if (GONE.includes(answer.status) && text.includes(OUR_PROBLEM) && !leaving) return reloadUnlessBusy();
+    if (GONE.includes(answer.status) && text.includes(OUR_PROBLEM) && !leaving) return isOurs(text) ? reloadUnlessBusy() : reloadUnlessTouched();
     if (!answer.ok) return fail();
     took = Date.now() - begun;
     failed = 0;
-    if (!isOurs(text)) return reloadUnlessBusy();
+    if (!isOurs(text)) return reloadUnlessTouched();
+    another = null;
     const page = new DOMParser().parseFromString(text, "text/html");
     await swapAll(text, page);
     fresh = now();
@@ -183,7 +182,7 @@ function soon() {
 }
 
 function goOn() {
-  if (another) setTimeout(reloadUnlessBusy, SOON_MS);
+  if (another) setTimeout(another, SOON_MS);
   dirty ||= putOff;
   if (dirty) soon();
 }
@@ -221,7 +220,7 @@ export function isLive() {
 }
 
 export function refresh() {
-  if (another) return reloadUnlessBusy();
+  if (another) return another();
   if (hasEnded()) return;
   dirty = true;
   if (!fetching) fetchRegions();
@@ -256,10 +255,10 @@ function listen(message) {
     state = "live";
     const { data } = message;
     heard(data.at);
-    if (data.caller && data.caller !== caller) return reloadUnlessBusy();
+    if (data.caller && data.caller !== caller) return reloadUnlessTouched();
     // Whoever had been logged out is logged in again, and goes on with what they typed.
     if (data.type === "ready") {
-      another = false;
+      another = null;
       loggedInAgain();
     }
     document.dispatchEvent(new CustomEvent("fleet", { detail: data }));
@@ -279,6 +278,7 @@ function listen(message) {
 document.addEventListener("visibilitychange", () => { if (!document.hidden && dirty) soon(); });
 document.addEventListener("session", () => {
   if (!hasEnded()) {
+    another = null;
     dirty = true;
     soon();
   }
@@ -312,7 +312,7 @@ function whenSomebodyIsBack(back) {
   for (const [place, event] of [[document, "visibilitychange"], [window, "focus"], [window, "online"]]) {
     place.addEventListener(event, () => {
       if (isWanted()) back();
-      if (hasEnded() && !document.hidden) lookForSession();
+      if (hasEnded() && !document.hidden) lookWhoIsHere();
     });
   }
 }
