@@ -68,3 +68,26 @@ async def test_every_list_shows_the_others_to_whoever_sees_all_and_to_whoever_se
         stats = await running.get("/api/queue/stats")
         assert sum(stats["by_reason"].values()) == 2, "whoever stands for those that wait for the same"
     await store.close()
+
+
+async def test_a_page_with_a_row_that_cannot_be_read_leads_on_to_all_others(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.db"
+    store = SqliteStore(lay_sqlite(file))
+    async with orchestrator(store=store) as running:
+        ids = [(await running.submit(config=NEEDS_GPU))["job_id"] for _ in range(7)]
+    await store.close()
+    with sqlite3.connect(file) as connection:
+        connection.execute(DAMAGE["a job's number"], {"running": ids[5], "waiting": ids[4], "ended": ids[1]})
+    connection.close()
+    store = SqliteStore(file)
+    async with orchestrator(store=store) as running:
+        for sort in ("-created", "name", "-finished"):
+            page = await running.get("/api/jobs", limit="2", sort=sort, status="queued")
+            listed = [job["id"] for job in page["jobs"]]
+            while page["next"]:
+                page = await running.get(
+                    "/api/jobs", limit="2", sort=sort, status="queued", cursor=page["next"]
+                )
+                listed += [job["id"] for job in page["jobs"]]
+            assert sorted(listed) == sorted(ids[at] for at in (0, 2, 3, 6)), sort
+    await store.close()

@@ -61,7 +61,7 @@ class FindingView(TallyView):
         down = "DESC" if order.descending else "ASC"
         ordered_by = f"seq {down}" if by == "seq" else f"{by} {down}, seq {down}"
         statement = sql.JOBS_SORTED.format(conditions=" AND ".join(conditions), order=ordered_by)
-        return JOB_ROWS.rows(self._db.rows(statement, {**params, "limit": limit}))
+        return self._readable(statement, params, limit)
 
     def _ended_page(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
         """Reads ended jobs in the order of the index of their ends, and no further than the page goes."""
@@ -76,7 +76,17 @@ class FindingView(TallyView):
             params |= {"place": float(after.value), "place_seq": after.seq}
         ordered_by = f"finished_at {down}, seq {down}"
         statement = sql.JOBS_SORTED.format(conditions=" AND ".join(conditions), order=ordered_by)
-        return JOB_ROWS.rows(self._db.rows(statement, {**params, "limit": limit}))
+        return self._readable(statement, params, limit)
+
+    def _readable(self, statement: str, params: dict[str, Any], limit: int) -> list[Job]:
+        """Reads further where rows cannot be read: a page that is short would be taken for the last one."""
+        asked = limit
+        while True:
+            rows = list(self._db.rows(statement, {**params, "limit": asked}))
+            jobs = JOB_ROWS.rows(rows)
+            if len(jobs) >= limit or len(rows) < asked:
+                return jobs[:limit]
+            asked *= 2
 
     def jobs_matching(self, where: JobFilter) -> dict[str, int]:
         if not where.narrows:
