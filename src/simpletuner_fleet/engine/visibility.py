@@ -86,8 +86,8 @@ class ScopedView:
     def jobs_sorted(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
         return self.whole.jobs_sorted(replace(where, seen_by=self.scope), order, after, limit)
 
-    def jobs_matching(self, where: JobFilter) -> dict[str, int]:
-        return self.whole.jobs_matching(replace(where, seen_by=self.scope))
+    def jobs_matching(self, where: JobFilter, most_ended: int | None = None) -> dict[str, int]:
+        return self.whole.jobs_matching(replace(where, seen_by=self.scope), most_ended)
 
     def waiting_groups(self, where: JobFilter, limit: int) -> list[WaitingGroup]:
         return self.whole.waiting_groups(replace(where, seen_by=self.scope), limit)

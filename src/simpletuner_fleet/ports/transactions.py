@@ -50,8 +50,8 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         """Returns those after the place, in this order; all orders but by number may look at every job that fits."""
         ...
 
-    def jobs_matching(self, where: JobFilter) -> dict[str, int]:
-        """Returns how many jobs fit, by state. Looks at every job that the best index leaves."""
+    def jobs_matching(self, where: JobFilter, most_ended: int | None = None) -> dict[str, int]:
+        """Returns how many jobs fit, by state; of ended ones it may count any `most_ended`, and no others."""
         ...
 
     def waiting_groups(self, where: JobFilter, limit: int) -> list[WaitingGroup]:

@@ -1,5 +1,6 @@
 """Searches jobs by one filter, the same whether they are listed, counted or acted on."""
 
+from collections import Counter
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from simpletuner_fleet.core.jobs.finding import (
     sort_value,
     write_place,
 )
-from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.jobs.job import TERMINAL, Job, JobState
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
@@ -39,7 +40,9 @@ class FoundJobs(Struct, frozen=True, kw_only=True):
     """The number of jobs in each state that fit all else that was asked for."""
     total: int
     at_least: bool
-    """Of the waiting jobs not all were asked for their reason: others may fit as well."""
+    """Of the waiting jobs not all were asked for their reason, or of the ended ones not all were counted: more may fit."""
+    ended_at_least: bool
+    """So it is with the number of jobs in each state in which they have ended."""
     first: int
     """The number of the first row among all that fit; 0 where there are none."""
     next: str | None
@@ -56,14 +59,20 @@ async def find(
     order: JobOrder = NEWEST_FIRST,
     cursor: str | None = None,
     limit: int,
+    most_ended: int | None = None,
+    by_state: dict[str, int] | None = None,
 ) -> FoundJobs:
+    """Returns a page of those that fit, with their numbers; of ended jobs no more are counted than `most_ended`.
+
+    `by_state` is what was counted for the same search with other states, and is not counted again.
+    """
     now, standing = fleet.clock.now(), fleet.standing()
     place = read_place(cursor, order) if cursor else None
 
     def look(view: View) -> FoundJobs:
         where, more = filter_of(view, search, read_moment, now, standing)
-        page = page_of_jobs(view, where, order, place, limit, now, standing)
-        return replace(page, at_least=more)
+        page = page_of_jobs(view, where, order, place, limit, now, standing, most_ended, by_state)
+        return replace(page, at_least=more or page.at_least)
 
     is_short = fleet.sees_everything and _is_from_an_index(search, order)
     return await (fleet.read if is_short else fleet.scan)(look)
@@ -85,6 +94,8 @@ def page_of_jobs(
     limit: int,
     now: float,
     standing: FleetStanding,
+    most_ended: int | None,
+    by_state: dict[str, int] | None,
 ) -> FoundJobs:
     backwards = place is not None and place.backwards
     read = view.jobs_sorted(where, order.turned if backwards else order, place, limit + 1)
@@ -92,14 +103,25 @@ def page_of_jobs(
     if backwards:
         jobs.reverse()
     before = _before(place, len(jobs), more=more)
-    by_state = view.jobs_matching(replace(where, states=()))
+    if place is None and not more and not where.states:
+        by_state = dict(Counter(str(job.state) for job in jobs))
+    elif by_state is None:
+        by_state = view.jobs_matching(replace(where, states=()), most_ended)
+    # So many exactly: there are so many, or the others were not counted.
+    ended_at_least = sum(by_state.get(state, 0) for state in TERMINAL) == most_ended
+    at_least = ended_at_least and not TERMINAL.isdisjoint(where.states or JobState)
+    total, shown = sum(by_state.get(state, 0) for state in where.states or JobState), before + len(jobs)
+    if at_least:
+        is_last = not more and not backwards
+        total, at_least = shown if is_last else max(total, shown + more), not is_last
     return FoundJobs(
         rows=_seen(view, jobs, order, where, now, standing),
         by_state=by_state,
-        total=sum(by_state.get(state, 0) for state in where.states or JobState),
-        at_least=False,
+        total=total,
+        at_least=at_least,
+        ended_at_least=ended_at_least,
         first=before + 1 if jobs else 0,
-        next=_cursor(order, jobs[-1], before + len(jobs)) if jobs and (more or backwards) else None,
+        next=_cursor(order, jobs[-1], shown) if jobs and (more or backwards) else None,
         previous=_cursor(order, jobs[0], before, backwards=True)
         if jobs and place is not None and (more or not backwards)
         else None,

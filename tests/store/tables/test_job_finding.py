@@ -8,10 +8,12 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace, JobSort, read_order, sort_value
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Results
+from simpletuner_fleet.core.jobs.states import TERMINAL
 from simpletuner_fleet.core.placement.ordering import class_id
 from simpletuner_fleet.ports import JobFilter, Store, Tx, View
 from tests.store.samples import BUNDLE, attempt, job
 
+LIVE = sorted(frozenset(JobState) - TERMINAL)
 DEMO = Requirements(trainer="demo", labels=(("gpu", "a100"), ("rack", 'r"1')), owner="t_anna")
 DECOY = Requirements(secrets=("gpu", "a100"), accelerator='"trainer":"demo"', owner="t_anna")
 
@@ -52,6 +54,25 @@ async def fitting(store: Store, **where: Any) -> list[int]:
     assert sum(counts.values()) == len(jobs)
     assert all(counts[one.state] for one in jobs)
     return sorted(one.seq for one in jobs)
+
+
+async def counted(store: Store, where: JobFilter, most_ended: int | None) -> dict[str, int]:
+    return await store.read(lambda view: view.jobs_matching(where, most_ended))
+
+
+async def test_no_more_ended_jobs_are_counted_than_asked_and_all_that_have_not_ended(filled: Store) -> None:
+    for where in (JobFilter(owner="t_anna"), JobFilter(config_name="sdxl"), JobFilter(text="j_")):
+        whole, some = await counted(filled, where, None), await counted(filled, where, 2)
+        assert sum(whole[state] for state in TERMINAL & whole.keys()) == 3
+        assert sum(some[state] for state in TERMINAL & some.keys()) == 2
+        assert all(some.get(state, 0) <= whole[state] for state in whole)
+        assert [some.get(state) for state in LIVE] == [whole.get(state) for state in LIVE]
+        assert await counted(filled, where, 99) == whole
+    assert await counted(filled, JobFilter(), 1) == await counted(filled, JobFilter(), None), (
+        "it is kept, and free"
+    )
+    failed = JobFilter(text="j_", states=(JobState.FAILED, JobState.BLOCKED))
+    assert await counted(filled, failed, 5) == {"failed": 1, "blocked": 1}
 
 
 async def test_jobs_are_found_by_what_they_ask_for_and_what_is_written_on_them(filled: Store) -> None:

@@ -1,4 +1,4 @@
-"""Somebody else logs in in another tab while a page has unsaved text: it stays, the page says who it is, nothing is sent as them."""
+"""Somebody else logs in in another tab: what was typed into a page stays, it says who it is, and sends nothing as them."""
 
 import pytest
 from playwright.async_api import Locator, Page, expect
@@ -60,7 +60,9 @@ async def test_what_was_typed_before_a_logout_and_another_login_stays(
     said = page.locator(".logged-out[role=alert]")
     await expect(said).to_contain_text(SAID[language])
     await expect(said).to_contain_text("Anna")
-    await expect(said.get_by_role("link")).to_have_attribute("href", "/login?next=%2Fadmin%2Fworkers%2Fcreate")
+    await expect(said.get_by_role("link")).to_have_attribute(
+        "href", "/login?next=%2Fadmin%2Fworkers%2Fcreate"
+    )
     await expect(name).to_have_value("nova")
     assert await page.evaluate(MARKED), "the same page still"
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace, in_order, sort_value
-from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.jobs.job import TERMINAL, Job
 from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.people.visibility import may_see
 from simpletuner_fleet.ports import JobFilter, SavedView, WaitingGroup
@@ -26,8 +26,12 @@ class MemoryFindingView:
             and (sort_value(job, order.sort), job.seq) != place
         ][:limit]
 
-    def jobs_matching(self, where: JobFilter) -> dict[str, int]:
-        return dict(Counter(str(job.state) for job in self._tables.jobs.values() if self._fits(job, where)))
+    def jobs_matching(self, where: JobFilter, most_ended: int | None = None) -> dict[str, int]:
+        fitting = [str(job.state) for job in self._tables.jobs.values() if self._fits(job, where)]
+        if most_ended is None or not where.narrows:
+            return dict(Counter(fitting))
+        ended = [state for state in fitting if state in TERMINAL][:most_ended]
+        return dict(Counter(ended + [state for state in fitting if state not in TERMINAL]))
 
     def waiting_groups(self, where: JobFilter, limit: int) -> list[WaitingGroup]:
         groups: dict[str, list[Job]] = {}

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from simpletuner_fleet.core.jobs.finding import NOT_YET, JobOrder, JobPlace, JobSort, in_order
-from simpletuner_fleet.core.jobs.job import TERMINAL, Job, Results
+from simpletuner_fleet.core.jobs.job import TERMINAL, Job, JobState, Results
 from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.ports import JobFilter, WaitingGroup
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
@@ -88,16 +88,38 @@ class FindingView(TallyView):
                 return jobs[:limit]
             asked *= 2
 
-    def jobs_matching(self, where: JobFilter) -> dict[str, int]:
+    def jobs_matching(self, where: JobFilter, most_ended: int | None = None) -> dict[str, int]:
         if not where.narrows:
             counted = self._tally(JOBS)
             return {state: counted[state] for state in where.states or counted if counted.get(state)}
+        if most_ended is None:
+            return self._all_matching(where)
+        wanted = frozenset(where.states or JobState)
+        counts = self._some_matching(where, wanted & TERMINAL, most_ended)
+        for state in wanted - TERMINAL:
+            conditions, params = job_conditions(where, state, by_state=True)
+            counts |= self._counts(conditions, params)
+        return counts
+
+    def _some_matching(self, where: JobFilter, states: frozenset[str], most: int) -> dict[str, int]:
+        """Reads no further than to so many that fit."""
+        conditions, params = job_conditions(where, None)
+        names = {f"state_{at}": str(state) for at, state in enumerate(sorted(states))}
+        # As an expression, so that the index of whatever else is asked for is used.
+        conditions.append(f"(state || '') IN ({', '.join(f':{name}' for name in names) or 'NULL'})")
+        statement = sql.SOME_MATCHING.format(conditions=" AND ".join(conditions))
+        return dict(self._db.rows(statement, {**params, **names, "limit": most}))
+
+    def _all_matching(self, where: JobFilter) -> dict[str, int]:
         if len(where.states) == 1:
             conditions, params = job_conditions(where, where.states[0])
         else:
             conditions, params = job_conditions(where, None)
             if where.states:
                 conditions.append(_in_states(where, params))
+        return self._counts(conditions, params)
+
+    def _counts(self, conditions: list[str], params: dict[str, Any]) -> dict[str, int]:
         return dict(self._db.rows(sql.JOBS_MATCHING.format(conditions=" AND ".join(conditions)), params))
 
     def waiting_groups(self, where: JobFilter, limit: int) -> list[WaitingGroup]:
@@ -109,8 +131,11 @@ class FindingView(TallyView):
         ]
 
 
-def job_conditions(where: JobFilter, state: str | None) -> Conditions:
-    """Returns all conditions of a filter except its states: `state` is the one that is read, if it is only one."""
+def job_conditions(where: JobFilter, state: str | None, *, by_state: bool = False) -> Conditions:
+    """Returns all conditions of a filter except its states: `state` is the one that is read, if it is only one.
+
+    `by_state` reads no more than the jobs in that state, or an owner's: of a config or worker many more have ended.
+    """
     conditions = ["1 = 1"]
     params: dict[str, Any] = {}
     if state is not None:
@@ -120,7 +145,8 @@ def job_conditions(where: JobFilter, state: str | None) -> Conditions:
     for column in EQUAL:
         value = getattr(where, column)
         if value is not None:
-            conditions.append(f"{_column(where, column)} = :{column}")
+            apart = by_state and column != "owner"
+            conditions.append(f"{_column(where, column, apart=apart)} = :{column}")
             params[column] = value
     for field, condition in RANGES:
         moment = getattr(where, field)
@@ -157,13 +183,13 @@ def seen_condition(scope: VisibilityScope | None) -> tuple[str, dict[str, Any]]:
     return f"({' OR '.join(allowed)})", params
 
 
-def _column(where: JobFilter, name: str) -> str:
+def _column(where: JobFilter, name: str, *, apart: bool) -> str:
     """Returns the column to compare, so that SQLite uses the index of the few jobs without results, or of ids.
 
     It would otherwise go through all jobs of an owner, or of a config.
     """
     of_few = name == "owner" and where.results == (Results.MISSING,)
-    return f"({name} || '')" if of_few or where.ids is not None else name
+    return f"({name} || '')" if apart or of_few or where.ids is not None else name
 
 
 def _in_states(where: JobFilter, params: dict[str, Any]) -> str:

@@ -73,6 +73,10 @@ JOB = f"{_JOB} WHERE id = :id"
 JOB_BUNDLE = "SELECT bundle FROM job_bundles WHERE job_id = :id"
 JOBS_SORTED = f"{_JOB} WHERE {{conditions}} ORDER BY {{order}} LIMIT :limit"
 JOBS_MATCHING = "SELECT state, count(*) FROM jobs WHERE {conditions} GROUP BY state"
+SOME_MATCHING = (
+    "SELECT state, count(*) FROM (SELECT state FROM jobs WHERE {conditions} LIMIT :limit) AS fitting"
+    " GROUP BY state"
+)
 JOB_TITLES = "SELECT id, coalesce(nullif(name, ''), config_name) FROM jobs WHERE id IN ({ids}){seen}"
 WAITS = f"state IN ({listed(WAITING)})"
 WAITING_GROUP = "(class_id || ' ' || hold || ' ' || refused_by)"

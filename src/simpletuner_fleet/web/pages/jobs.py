@@ -22,7 +22,7 @@ from simpletuner_fleet.core.jobs.finding import (
     read_order,
 )
 from simpletuner_fleet.core.jobs.job import JobState
-from simpletuner_fleet.core.jobs.states import AT_WORK, ENDED, WAITING
+from simpletuner_fleet.core.jobs.states import AT_WORK, ENDED, TERMINAL, WAITING
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.api.ownership import may_steer
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
@@ -38,6 +38,8 @@ from simpletuner_fleet.web.parts.jobs.search import FIELDS, chips
 
 PAGE_SIZE = 50
 SECTION_SIZE = 20
+MOST_ENDED = 10_000
+"""Whoever looks for some of a million ended jobs, or sees some of them only, need not wait until all are counted."""
 GROUPS: dict[str, tuple[str, list[JobState]]] = {
     "": (N_("All"), []),
     "running": (N_("Running"), list(AT_WORK)),
@@ -79,6 +81,7 @@ class JobSection(Struct, frozen=True, kw_only=True):
     title: str
     rows: list[JobRow]
     total: int
+    at_least: bool
     in_line: bool = False
     all: str | None = None
     """The address of the whole list, where this is its beginning."""
@@ -103,7 +106,15 @@ async def jobs(call: Call[None]) -> Reply:
         fields=FIELDS,
         chips=chips(query),
         filtered=is_narrowed(query),
-        groups=[(name, title, _count(listing, states)) for name, (title, states) in GROUPS.items()],
+        groups=[
+            (
+                name,
+                title,
+                _count(listing, states),
+                listing.ended_at_least and not TERMINAL.isdisjoint(states or ENDED),
+            )
+            for name, (title, states) in GROUPS.items()
+        ],
         sections=[section for section in sections if section.rows],
         found=listing,
         last=listing.first + shown - 1,
@@ -156,8 +167,9 @@ def _order(query: JobsPageQuery) -> JobOrder:
 async def _all(call: Call[None], query: JobsPageQuery) -> tuple[FoundJobs, list[JobSection]]:
     """Returns the running jobs first, then the queue in its order, then those that ended last."""
     working = await _found(call, JobSearch(status=list(AT_WORK)), NEWEST_FIRST, None, SECTION_SIZE)
-    waiting = await _found(call, JobSearch(status=list(WAITING)), IN_START_ORDER, None, SECTION_SIZE)
-    ended = await _found(call, JobSearch(status=list(ENDED)), NEWEST_FIRST, None, SECTION_SIZE)
+    counted = working.by_state
+    waiting = await _found(call, JobSearch(status=list(WAITING)), IN_START_ORDER, None, SECTION_SIZE, counted)
+    ended = await _found(call, JobSearch(status=list(ENDED)), NEWEST_FIRST, None, SECTION_SIZE, counted)
     sections = [
         _section(call, "at-work", N_("Running jobs"), working, address(query, show="running")),
         _section(call, "in-line", N_("Waiting, in start order"), waiting, address(query, show="waiting")),
@@ -172,6 +184,7 @@ def _section(call: Call[None], id: str, title: str, listing: FoundJobs, whole: s
         title=title,
         rows=_rows(call, listing),
         total=listing.total,
+        at_least=listing.at_least,
         in_line=id == "in-line",
         all=whole if listing.next else None,
     )
@@ -184,17 +197,36 @@ async def _some(
     in_line = order.sort is JobSort.QUEUE
     title = N_("Waiting, in start order") if in_line else GROUPS[query.show][0]
     section = JobSection(
-        id="found", title=title, rows=_rows(call, listing), total=listing.total, in_line=in_line
+        id="found",
+        title=title,
+        rows=_rows(call, listing),
+        total=listing.total,
+        at_least=listing.at_least,
+        in_line=in_line,
     )
     return listing, [section]
 
 
 async def _found(
-    call: Call[None], search: JobSearch, order: JobOrder, cursor: str | None, limit: int
+    call: Call[None],
+    search: JobSearch,
+    order: JobOrder,
+    cursor: str | None,
+    limit: int,
+    by_state: dict[str, int] | None = None,
 ) -> FoundJobs:
     fleet = deps_of(call).fleet
     moment = partial(read_moment, now=fleet.clock.now())
-    return await finding.find(fleet, search, moment, order=order, cursor=cursor, limit=limit)
+    return await finding.find(
+        fleet,
+        search,
+        moment,
+        order=order,
+        cursor=cursor,
+        limit=limit,
+        most_ended=MOST_ENDED,
+        by_state=by_state,
+    )
 
 
 def _rows(call: Call[None], listing: FoundJobs) -> list[JobRow]:
