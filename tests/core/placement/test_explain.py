@@ -88,6 +88,13 @@ def test_the_fleet_gives_its_reason_and_the_job_repeats_it(code: Code, fleet: Su
     assert (fleet.possible == 0) is (code in IMPOSSIBLE)
 
 
+def test_of_the_servers_own_worker_nothing_is_said_to_be_missing_before_it_has_joined() -> None:
+    starting = a_worker("own", local=True, gpus=0, connection=Connection.CONNECTING)
+    assert asked(LOCAL, starting).code is Code.ALL_MATCHING_OFFLINE
+    assert asked(LOCAL, starting, a_worker("w_2")).code is Code.ALL_MATCHING_OFFLINE
+    assert asked(LOCAL, replace(starting, registered_at=NOW)).code is Code.LOCAL_NO_GPU
+
+
 def test_who_lost_its_connection_is_named_with_the_seconds() -> None:
     gone = a_worker("gpu-1", connection=Connection.RECONNECTING, offline_since=NOW - 8)
     explanation = explain(a_job(), asked(REMOTE, gone), limit=None, ahead=0, now=NOW)
@@ -323,13 +330,17 @@ def test_a_survey_agrees_with_the_matcher_worker_by_worker(
     requires: Requirements, fleet: list[tuple[Worker, Occupancy]]
 ) -> None:
     surveyed = survey(requires, fleet)
+    own_is_starting = any(worker.local and not has_joined(worker) for worker, _ in fleet)
     fleet = [(worker, held) for worker, held in fleet if has_joined(worker)]
     could_ever = sum(why_never(worker, requires) is None for worker, _ in fleet)
     could_now = sum(why_not_now(worker, held, requires) is None for worker, held in fleet)
     assert surveyed.possible == could_ever
     assert surveyed.funnel[0].left == len(fleet)
     assert surveyed.funnel[-1].left == could_now
-    assert (surveyed.code in IMPOSSIBLE) is (could_ever == 0)
+    if could_ever == 0 and own_is_starting and requires.target is Target.LOCAL:
+        assert surveyed.code is Code.ALL_MATCHING_OFFLINE
+    else:
+        assert (surveyed.code in IMPOSSIBLE) is (could_ever == 0)
     assert (surveyed.code is Code.BEHIND_OTHERS) is (could_now > 0)
     assert sentence(surveyed.code, surveyed.params)
 

@@ -1,7 +1,7 @@
 """Explains to a person why a job waits, by the steps of the matcher itself."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -124,7 +124,8 @@ def survey(
 def survey_by(known: Verdicts, workers: Iterable[tuple[Worker, Occupancy]]) -> Survey:
     """Surveys the workers; `known` holds the requirements, and earlier verdicts of workers on them."""
     requires, allowlist, prices = known.requires, known.allowlist, known.prices
-    verdicts = known.of((worker, occupancy) for worker, occupancy in workers if has_joined(worker))
+    starting: list[Worker] = []
+    verdicts = known.of(_joined(workers, starting))
     by_refusal: ByRefusal = defaultdict(list)
     for worker, occupancy, refusal in verdicts:
         by_refusal[refusal].append((worker, occupancy))
@@ -136,7 +137,7 @@ def survey_by(known: Verdicts, workers: Iterable[tuple[Worker, Occupancy]]) -> S
         if refused[step]:
             left -= refused[step]
             funnel.append(FunnelStep(step.name.lower(), left, f"{refused[step]} ruled out: {step.value}"))
-    code = _code(requires, refused, left)
+    code = _code(requires, refused, left, local_is_starting=bool(starting))
     if (
         code in IMPOSSIBLE
         and requires.target is Target.AUTO
@@ -171,13 +172,26 @@ def survey_by(known: Verdicts, workers: Iterable[tuple[Worker, Occupancy]]) -> S
     )
 
 
-def _code(requires: Requirements, refused: Counter[Refusal | None], left: int) -> Code:
+def _joined(
+    workers: Iterable[tuple[Worker, Occupancy]], starting: list[Worker]
+) -> Iterator[tuple[Worker, Occupancy]]:
+    """Yields the workers that have joined; the server's own, before it has, is added to `starting`."""
+    for worker, occupancy in workers:
+        if has_joined(worker):
+            yield worker, occupancy
+        elif worker.local:
+            starting.append(worker)
+
+
+def _code(
+    requires: Requirements, refused: Counter[Refusal | None], left: int, *, local_is_starting: bool
+) -> Code:
     if left:
         return Code.BEHIND_OTHERS
     if requires.target is Target.LOCAL:
         now = [step for step in reversed(STEPS) if step not in NEVER and refused[step]]
-        if not now:
-            return Code.LOCAL_NO_GPU
+        if not now:  # before it has joined nobody knows which GPUs it has
+            return Code.ALL_MATCHING_OFFLINE if local_is_starting else Code.LOCAL_NO_GPU
         return CODE_OF_REFUSAL[now[0]] if now[0] in NOT_AT_WORK else Code.LOCAL_GPU_BUSY
     got_furthest = [step for step in reversed(STEPS) if refused[step]]
     return CODE_OF_REFUSAL[got_furthest[0]] if got_furthest else Code.NO_WORKERS
