@@ -210,15 +210,17 @@ def test_the_tree_is_the_documented_one() -> None:
 
 
 def test_version_costs_little() -> None:
-    """Processor time, which a busy machine stretches less than the clock's; the least of several is nearest to it."""
-    assert min(_cost_s([*COMMAND, "version"]) for _ in range(8)) < 0.25
+    """By Python's own start in the same minute (8 to 10 times it was measured): a slow machine stretches both."""
+    pairs = [(_cost_s([*COMMAND, "version"]), _cost_s([sys.executable, "-c", "pass"])) for _ in range(8)]
+    command, bare = (min(costs) for costs in zip(*pairs, strict=True))
+    assert command < 14 * bare
 
 
 def _cost_s(command: list[str]) -> float:
+    """Returns the processor time, which a busy machine stretches less than the clock's."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    subprocess.run(command, check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert shown.startswith("simpletuner-fleet ")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
