@@ -270,6 +270,31 @@ def test_a_submission_waits_for_the_next_leader(server: FakeServer) -> None:
         assert api.post_once("/api/queue/submit", {}, "key-1") == SUBMITTED
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            Answer(403, b"<html>log in to our Wi-Fi", {"Content-Type": "text/html"}),
+            "HTTP status 403, and not in",
+        ),
+        (problem(503, "not_leader", "Nobody\x1b[2J leads."), "leads"),
+    ],
+)
+def test_what_came_in_place_of_an_answer_is_said_as_the_request_is_sent_again(
+    server: FakeServer, capsys: pytest.CaptureFixture[str], answer: Answer, said: str
+) -> None:
+    answers = iter([answer, SUBMITTED])
+    server.on("POST", "/api/queue/submit", lambda seen: next(answers))
+    where = ConnectionSettings(server.url, "", "st_x", "", Choices(), "", [])
+    with Api(where, sleep=lambda _: None) as api:
+        assert api.post_once("/api/queue/submit", {}, "key-1") == SUBMITTED
+    told = capsys.readouterr().err
+    assert said in told
+    assert "sending the same request again" in told
+    assert "no answer" not in told
+    assert "\x1b" not in told
+
+
 def test_a_server_that_never_replies_ends_the_attempts(server: FakeServer) -> None:
     def silent(seen: Seen) -> Any:
         raise CutOff

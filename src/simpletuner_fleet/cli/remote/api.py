@@ -16,6 +16,7 @@ import httpx2
 from simpletuner_fleet import __version__
 from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, fail
 from simpletuner_fleet.cli.frame.output import tell
+from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.remote.problems import problem_of
 from simpletuner_fleet.client import connection
 from simpletuner_fleet.client.answers import JSON, NOT_PACKED, content_type_of, is_ours
@@ -208,7 +209,7 @@ class Api:
                 is_final = not will_pass(error) or is_in_vain(error.__context__)
                 if pause_s is None or is_final or (pause_s == RESEND_AFTER_S[0] and not sent):
                     raise
-                self.note(_("no answer; sending the same request again (it cannot be executed twice) …"))
+                self.note(_why_again(error))
                 self._sleep(pause_s)
         raise AssertionError("unreachable")
 
@@ -315,6 +316,16 @@ class Api:
 def will_pass(error: CliError) -> bool:
     """Tells whether a server that restarts, or a proxy before it, answers so: the next try may succeed."""
     return error.trouble.exit == ExitCode.UNREACHABLE or error.trouble.code in WILL_PASS
+
+
+def _why_again(error: CliError) -> str:
+    if isinstance(error.__context__, httpx2.TransportError):
+        return _("no answer; sending the same request again (it cannot be executed twice) …")
+    return _(
+        "%(what)s (%(why)s); sending the same request again (it cannot be executed twice) …",
+        what=clean(error.trouble.what),
+        why=clean(error.trouble.why),
+    )
 
 
 def new_key() -> str:
