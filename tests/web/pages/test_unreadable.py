@@ -34,6 +34,8 @@ async def test_limits_that_cannot_be_read_are_not_shown_as_none_and_can_be_saved
     await axe(page)
     await page.get_by_role("button", name="Save limits").click()
     await expect(page.get_by_text("Limits saved.")).to_be_visible()
+    await expect(page.locator("#limits .note"), "on the page as it stands").to_have_count(0)
+    await expect(page.get_by_label("Per team")).to_have_value("3")
     await visit(page, "/admin/settings")
     await expect(page.locator("#limits .note")).to_have_count(0)
     await expect(page.get_by_label("Per team")).to_have_value("3")
