@@ -180,7 +180,10 @@ class FleetClient:
         attempt: int | None = None,
         rank: int | None = None,
     ) -> Iterator[str]:
-        """Iterates over the lines of the newest attempt, or of another one; if followed, until that attempt's end."""
+        """Iterates over the lines of the newest attempt, or of another one; if followed, until that attempt's end.
+
+        A line longer than 16 Mi characters comes as several.
+        """
         part = LogPart(follow=follow, tail=tail, since=since, attempt=attempt, rank=rank)
         return self._driver.iterate(log_lines(self._caller, id_of(job), part))
 

@@ -9,6 +9,8 @@ import pytest
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.text import TerminalLogText
+from simpletuner_fleet.client import AsyncFleet, Fleet
+from simpletuner_fleet.client.calls.logs import LONGEST_LINE
 from simpletuner_fleet.http.api.jobs.log_pages import page_of
 from simpletuner_fleet.storage.log_reading import StoredLog
 from simpletuner_fleet.storage.logs import log_key
@@ -132,6 +134,23 @@ LINES_OF_ANY_LENGTH = [
     "",
     "last, without an end " + "e" * 70_000,
 ]
+
+
+def test_whoever_looks_for_a_pattern_is_told_what_is_taken_as_a_line(
+    server: FakeServer, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run("jobs", "logs", "--help")
+    helped = " ".join(capsys.readouterr().out.split())
+    assert f"a line longer than {LONGEST_LINE // 2**20} MiB is taken as several" in helped
+    for its_logs in (Fleet.logs, AsyncFleet.logs):
+        assert f"A line longer than {LONGEST_LINE // 2**20} Mi characters comes as several." in (
+            its_logs.__doc__ or ""
+        )
+    monkeypatch.setattr("simpletuner_fleet.client.calls.logs.LONGEST_LINE", 8)
+    with_job(server).on("GET", PATH, Answer(200, b"a long line\n", {"x-log-attempt": "1"}))
+    result = run("jobs", "logs", "j_1", "--grep", "long|line", "--url", server.url)
+    assert (result.out, result.err) == ("a long l\n", "")
 
 
 @pytest.mark.parametrize("more", [(), ("--tail", "1000"), ("-f",), ("--grep", "")])

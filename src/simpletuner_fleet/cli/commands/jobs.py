@@ -178,7 +178,12 @@ LOGS = (
     argument(
         "--rank", read=values.count, metavar="N", help="Of this process, where each prints to its own file"
     ),
-    argument("--grep", metavar="RE", may_be_empty=True, help="Only lines that this pattern is found in"),
+    argument(
+        "--grep",
+        metavar="RE",
+        may_be_empty=True,
+        help="Only lines that this pattern is found in; a line longer than 16 MiB is taken as several",
+    ),
     switch("--timestamps", help="Each line with the time it was printed"),
     switch("--raw", help="Bytes as they are, terminal controls included"),
 )
