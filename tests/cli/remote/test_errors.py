@@ -154,7 +154,11 @@ def test_a_page_that_bars_the_way_is_waited_for_as_a_server_that_restarts(
     answers = iter([{**job, "status": "running"}] * 2 + [portal] * 2)
     server.on("GET", "/api/jobs/j_1", lambda seen: next(answers, {**job, "status": "completed"}))
     server.on("GET", "/api/events", portal)
-    assert ask("jobs", "wait", "j_1").code == 0
+    result = ask("jobs", "wait", "j_1")
+    assert result.code == 0
+    assert result.err.count("live updates interrupted") == 1, (
+        "and not at each look, for as long as a job takes"
+    )
 
 
 def test_an_answer_that_is_not_json_is_no_orchestrator(ask: Run, server: FakeServer) -> None:

@@ -40,6 +40,7 @@ def looks(api: Api, read: Callable[[], Seen], until: float | None = None) -> Ite
 
 def changes(api: Api, until: float | None = None) -> Iterator[None]:
     """Yields at once, after every change, and every now and then, until the (monotonic) time is up."""
+    stood = True
     while not _over(until):
         stands = False
         silent_s = _left(until, QUIET_S)
@@ -59,7 +60,10 @@ def changes(api: Api, until: float | None = None) -> Iterator[None]:
             # Whoever looks is told why no server answers, and sees changes also where no event comes through.
             yield
         if not _over(until):
-            api.note(_("live updates interrupted; reconnecting …"))
+            # Where none ever comes through, it would be said every few seconds for as long as a training takes.
+            if stands or stood:
+                api.note(_("live updates interrupted; reconnecting …"))
+            stood = stands
             time.sleep(_left(until, RECONNECT_S))
 
 
