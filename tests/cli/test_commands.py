@@ -288,11 +288,11 @@ def test_what_came_in_place_of_an_answer_is_said_as_the_request_is_sent_again(
     where = ConnectionSettings(server.url, "", "st_x", "", Choices(), "", [])
     with Api(where, sleep=lambda _: None) as api:
         assert api.post_once("/api/queue/submit", {}, "key-1") == SUBMITTED
-    told = capsys.readouterr().err
-    assert said in told
-    assert "sending the same request again" in told
-    assert "no answer" not in told
-    assert "\x1b" not in told
+    notes = capsys.readouterr().err
+    assert said in notes
+    assert "sending the same request again" in notes
+    assert "no answer" not in notes
+    assert "\x1b" not in notes
 
 
 def test_a_server_that_never_replies_ends_the_attempts(server: FakeServer) -> None:

@@ -48,7 +48,7 @@ async def test_whoever_sees_a_part_is_told_at_least_how_many_have_ended(
     assert await tabs(whole) == ["All 7", "Running 0", "Waiting 1", "Failed 0", "Ended 6"]
     await visit(whole, "/jobs?q=cats")
     await expect(whole.locator(".range")).to_have_text(re.compile("3 / at least 5$"))
-    found = await stage.running.get("/api/jobs", q="cats", limit="2")
-    assert (found["total"], found["at_least"], found["by_state"]["cancelled"]) == (7, False, 6), (
+    listed = await stage.running.get("/api/jobs", q="cats", limit="2")
+    assert (listed["total"], listed["at_least"], listed["by_state"]["cancelled"]) == (7, False, 6), (
         "all, as documented"
     )
