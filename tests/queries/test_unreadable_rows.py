@@ -90,4 +90,11 @@ async def test_a_page_with_a_row_that_cannot_be_read_leads_on_to_all_others(tmp_
                 )
                 listed += [job["id"] for job in page["jobs"]]
             assert sorted(listed) == sorted(ids[at] for at in (0, 2, 3, 6)), sort
+        for query in ({}, {"status": "queued"}):
+            page = await running.get("/api/queue", limit="2", **query)
+            listed = [job["id"] for job in page["jobs"]]
+            while page["next"]:
+                page = await running.get("/api/queue", limit="2", cursor=page["next"], **query)
+                listed += [job["id"] for job in page["jobs"]]
+            assert sorted(listed) == sorted(ids[at] for at in (0, 2, 3, 6)), query
     await store.close()

@@ -56,9 +56,10 @@ class JobsView(FindingView):
         if before_seq is not None:
             conditions.append("seq < :before_seq")
             params["before_seq"] = before_seq
-        return self._jobs(
+        return self._readable(
             sql.JOBS_SORTED.format(conditions=" AND ".join(conditions), order="seq DESC"),
-            {**params, "limit": limit},
+            params,
+            limit,
         )
 
     def queue_page(
@@ -67,13 +68,13 @@ class JobsView(FindingView):
         condition, params = seen_condition(seen_by)
         seen = f" AND {condition}" if condition else ""
         if after is None:
-            return self._jobs(sql.QUEUE_START.format(seen=seen), {**params, "limit": limit})
+            return self._readable(sql.QUEUE_START.format(seen=seen), params, limit)
         place = {**params, "rank": float(after[0])}
-        rest = {**place, "seq": after[1], "limit": limit}
-        page = self._jobs(sql.QUEUE_REST_OF_RANK.format(seen=seen), rest)
+        rest = {**place, "seq": after[1]}
+        page = self._readable(sql.QUEUE_REST_OF_RANK.format(seen=seen), rest, limit)
         if len(page) < limit:
-            later = {**place, "limit": limit - len(page)}
-            page += self._jobs(sql.QUEUE_LATER_RANKS.format(seen=seen), later)
+            left = limit - len(page)
+            page += self._readable(sql.QUEUE_LATER_RANKS.format(seen=seen), place, left)
         return page
 
     def queued_ahead(self, rank: float, seq: int, since: tuple[float, int] | None = None) -> int:
