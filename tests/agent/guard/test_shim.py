@@ -292,3 +292,19 @@ async def test_a_full_disk_at_the_end_makes_no_failure_of_a_training_that_comple
         ended = await running.wait()
         assert (ended.reason, ended.exit_code) == ("exited", 0)
         await running.release()
+
+
+async def test_how_a_training_has_ended_on_a_full_disk_is_known_after_its_guardian_is_gone(
+    folder: Path,
+) -> None:
+    """The next agent gives back what it knows no end of: a training that had completed began again."""
+    order = order_for(folder, A_MOMENT)
+    for name in (".exit.json.tmp", "shim.err"):
+        os.symlink("/dev/full", folder / name)
+    async with Runner() as runner:
+        running = await start(runner, order)
+        await running.wait()
+        await running.release()
+        known = await runner.adopt(folder)
+    assert isinstance(known, EndedAttempt)
+    assert (known.exit.reason, known.exit.exit_code) == ("exited", 0)

@@ -312,7 +312,7 @@ class Shim:
             "ended_at": boottime(),
         }
         self.paused = False
-        self.files.note(self.files.write_durably, "exit.json", self.exit)
+        self.files.note_in_place("trainer.json", "exit.json", self.exit)
         self.tell("exit", **self.exit)
 
     def end(self, reason: str, grace_s: float) -> None:

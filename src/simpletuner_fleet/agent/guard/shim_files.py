@@ -40,6 +40,28 @@ def note(write: Callable[[str, dict[str, Any]], None], name: str, content: dict[
         complain(f"cannot write {name}: {error}")
 
 
+def note_in_place(of: str, name: str, content: dict[str, Any]) -> None:
+    """Writes durably, on a full disk in place of a file of its own that is needed no more: it has room already."""
+    try:
+        write_durably(name, content)
+    except OSError as error:
+        complain(f"cannot write {name}: {error}")
+        note(lambda last, known: write_over(of, last, known), name, content)
+
+
+def write_over(of: str, name: str, content: dict[str, Any]) -> None:
+    fd = os.open(of, os.O_WRONLY)
+    try:
+        text = json.dumps(content).encode()
+        if os.write(fd, text) != len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(fd, len(text))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(of, name)
+
+
 def keep_own_errors() -> None:
     try:
         errors = os.open("shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
