@@ -53,6 +53,8 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
     """So many jobs at most are told in one step that a job they depend on has ended; others are told after it."""
     placed_at_once: int = 200
     """So many jobs at most are placed in one step; others after it, since nobody else is answered meanwhile."""
+    given_up_at_once: int = 100
+    """So many attempts of a silent worker at most are given up in one step, for the same reason."""
     require_approval: bool = False
     approval_link_s: float = 86_400.0
     """For how long a link in a mail lets its reader approve without logging in; 0: there are no such links."""

@@ -79,37 +79,58 @@ async def _each(rounds: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 async def _worker_silent(fleet: Fleet, worker_id: str, silent_s: float) -> None:
-    def step(transaction: Transaction) -> None:
-        if not fleet.presence.is_silent(worker_id):
-            return
-        transaction.effects.left.append(worker_id)
-        if transaction.tx.worker(worker_id) is None:
-            return
-        why = f"no heartbeat for {silent_s:.0f} s"
-        for attempt in transaction.live_attempts(worker_id):
-            if fleet.presence.holds_back and attempt.state is AttemptState.RUNNING:
-                continue
-            job = transaction.job(attempt.job_id)
-            if is_finishing(job):
-                continue  # nothing of it runs: its worker may be back with its results
-            give_up(transaction, attempt, why)
-        worker = transaction.worker(worker_id)
-        if worker.connection is not Connection.OFFLINE:
-            transaction.save_worker(
-                replace(worker, connection=Connection.OFFLINE, offline_since=transaction.now)
-            )
-            transaction.record(
-                Event(
-                    type=EventType.WORKER_LOST,
-                    actor=ORCHESTRATOR,
-                    target_type="worker",
-                    target_id=worker_id,
-                    details={"worker_name": worker.name, "why": why},
-                )
-            )
-        transaction.set_reachable(worker_id, False)
+    """Gives up what a silent worker runs, a part in each step; once all is, the worker is lost.
 
-    await fleet.act(step)
+    One that is heard in between keeps what was not given up yet.
+    """
+
+    def step(transaction: Transaction) -> bool:
+        if not fleet.presence.is_silent(worker_id):
+            return False
+        if transaction.tx.worker(worker_id) is None:
+            transaction.effects.left.append(worker_id)
+            return False
+        transaction.set_reachable(
+            worker_id, False
+        )  # what is given up frees places that it must not be offered
+        why = f"no heartbeat for {silent_s:.0f} s"
+        due = _to_be_given_up(fleet, transaction, worker_id)
+        at_once = transaction.policy.given_up_at_once
+        for attempt in due[:at_once]:
+            give_up(transaction, attempt, why)
+        if len(due) > at_once:
+            return True
+        _note_lost(transaction, worker_id, why)
+        return False
+
+    while await fleet.act(step):
+        pass
+
+
+def _to_be_given_up(fleet: Fleet, transaction: Transaction, worker_id: str) -> list[Attempt]:
+    """Returns the attempts of a silent worker of which something may run that nobody hears of."""
+    live = transaction.live_attempts(worker_id)
+    if fleet.presence.holds_back:
+        live = [one for one in live if one.state is not AttemptState.RUNNING]
+    # Of one whose trainer has ended nothing runs: its worker may be back with its results.
+    return [one for one in live if not is_finishing(transaction.job(one.job_id))]
+
+
+def _note_lost(transaction: Transaction, worker_id: str, why: str) -> None:
+    transaction.effects.left.append(worker_id)
+    worker = transaction.worker(worker_id)
+    if worker.connection is Connection.OFFLINE:
+        return
+    transaction.save_worker(replace(worker, connection=Connection.OFFLINE, offline_since=transaction.now))
+    transaction.record(
+        Event(
+            type=EventType.WORKER_LOST,
+            actor=ORCHESTRATOR,
+            target_type="worker",
+            target_id=worker_id,
+            details={"worker_name": worker.name, "why": why},
+        )
+    )
 
 
 def _live(transaction: Transaction, turn: Turn) -> tuple[Attempt, Job] | None:

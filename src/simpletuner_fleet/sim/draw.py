@@ -14,12 +14,15 @@ TOLD_AT_ONCE = 2
 """So few jobs are told of an end in one step that a few that wait for the same one are told in several."""
 PLACED_AT_ONCE = 2
 """So few jobs are placed in one step that what frees several places is followed in several."""
+GIVEN_UP_AT_ONCE = 1
+"""So few attempts of a silent worker are given up in one step that those of one which runs a few are in several."""
 SLOW = Policy(
     retry_backoff_max_s=60.0,
     checkpoint_wait_s=60.0,
     results_wait_s=200.0,
     told_at_once=TOLD_AT_ONCE,
     placed_at_once=PLACED_AT_ONCE,
+    given_up_at_once=GIVEN_UP_AT_ONCE,
 )
 FAST = Policy(
     heartbeat_interval_s=10.0,
@@ -33,6 +36,7 @@ FAST = Policy(
     results_wait_s=60.0,
     told_at_once=TOLD_AT_ONCE,
     placed_at_once=PLACED_AT_ONCE,
+    given_up_at_once=GIVEN_UP_AT_ONCE,
 )
 QUICK = Policy(
     heartbeat_interval_s=8.0,
@@ -46,6 +50,7 @@ QUICK = Policy(
     results_wait_s=30.0,
     told_at_once=TOLD_AT_ONCE,
     placed_at_once=PLACED_AT_ONCE,
+    given_up_at_once=GIVEN_UP_AT_ONCE,
 )
 """A silence and what follows from it take half a minute, so that a world of one minute can hold two of them."""
 
