@@ -1,10 +1,16 @@
 """Places jobs inside every transaction that queued a job or opened a worker, so that nothing polls."""
 
+import logging
 from sys import maxsize
 
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
+from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.job import EndReason, Job
+from simpletuner_fleet.core.jobs.start_time import held
 from simpletuner_fleet.core.money.prices import hourly_price
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.placement.place import (
@@ -20,6 +26,8 @@ from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.memory.causes import ClassHasJob, EveryClassMayGo, LimitsMayLetGo, WorkerMayTake
 from simpletuner_fleet.engine.orders import offer_message
 from simpletuner_fleet.engine.transaction import Transaction
+
+log = logging.getLogger(__name__)
 
 
 def unreachable_checkpoints(transaction: Transaction, job: Job) -> frozenset[str]:
@@ -114,26 +122,40 @@ def _feed_worker(transaction: Transaction, worker_id: str) -> None:
 def _offer(transaction: Transaction, placement: Placement) -> None:
     transaction.may_place -= 1
     job, (share,) = placement.job, placement.shares
+    worker = share.worker
     attempt_id = transaction.ids.new("a")
     epoch = transaction.tx.next_epoch()
     upload_token = transaction.ids.derived_token(tokens.UPLOAD, tokens.upload_token_name(attempt_id, epoch))
-    transaction.apply(
-        lifecycle.offer(
+    try:
+        offered = lifecycle.offer(
             job,
-            share.worker,
+            worker,
             share.gpus,
             attempt_id=attempt_id,
             epoch=epoch,
             upload_token_hash=tokens.hashed(upload_token),
             now=transaction.now,
             resume=_resume_point(transaction, job),
-            hourly_micros=hourly_price(transaction.organisation.prices, share.worker, share.gpus),
+            hourly_micros=hourly_price(transaction.organisation.prices, worker, share.gpus),
         )
-    )
-    if job.requires.secrets and not share.worker.legacy:
-        _note_secrets(transaction, job, attempt_id, share.worker)
-    if share.worker.id in transaction.index.reachable:
-        transaction.send_offer(share.worker.id, offer_message(transaction, share.worker, job.id, attempt_id))
+        reachable = worker.id in transaction.index.reachable
+        message = offer_message(transaction, worker, offered) if reachable else None
+    except UnreadableRow as error:
+        _put_off(transaction, job, str(error))
+        return
+    transaction.apply(offered)
+    if job.requires.secrets and not worker.legacy:
+        _note_secrets(transaction, job, attempt_id, worker)
+    if message is not None:
+        transaction.send_offer(worker.id, message)
+
+
+def _put_off(transaction: Transaction, job: Job, why: str) -> None:
+    """Holds a job that cannot be offered, since nothing else would be placed while it stands in line, and says why."""
+    log.error("the job %s is not offered for now: %s", job.id, why)
+    now = transaction.now
+    until = now + transaction.policy.retry_backoff_max_s
+    transaction.apply(Decision(job=replace(held(job, now, until), error=why)))
 
 
 def _note_secrets(transaction: Transaction, job: Job, attempt_id: str, worker: Worker) -> None:

@@ -1,6 +1,7 @@
 """Reads from the store what a worker should be doing, the same for its stream, registration and heartbeats."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ from msgspec.structs import asdict
 from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.configs.datasets import PREFIX
 from simpletuner_fleet.core.configs.stored_bundle import read_stored
+from simpletuner_fleet.core.errors import UnreadableRow
+from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.job import (
     Attempt,
     AttemptState,
@@ -52,7 +55,8 @@ def orders_for(
         if job.state is JobState.CANCELLING or attempt.stopping:
             stop.append(stop_order(attempt, policy))
         elif attempt.state is AttemptState.OFFERED:
-            jobs.append(addressed(_offer(view, worker, job, attempt, ids, vault, policy), base_url))
+            with suppress(UnreadableRow):  # nobody accepts it then, and it is put off once it is placed again
+                jobs.append(addressed(_offer(view, worker, job, attempt, ids, vault, policy), base_url))
         else:
             if attempt.saving is not None and attempt.waits_for_checkpoint:
                 save.append(_save_order(attempt, attempt.saving))
@@ -74,9 +78,14 @@ def with_stops(orders: Orders, more: Sequence[StopAttempt]) -> dict[str, Any]:
     return {**asdict(orders), "stop": [*orders.stop, *more]}
 
 
-def offer_message(transaction: Transaction, worker: Worker, job_id: str, attempt_id: str) -> JobSubmit:
-    """Returns the offer to send once it is stored; the sender adds how the worker reaches us."""
-    job, attempt = transaction.job(job_id), transaction.attempt(attempt_id)
+def offer_message(transaction: Transaction, worker: Worker, offered: Decision) -> JobSubmit:
+    """Returns the offer to send once it is stored; the sender adds how the worker reaches us.
+
+    Raises UnreadableRow.
+    """
+    job, attempt = offered.job, offered.attempt
+    assert job is not None
+    assert attempt is not None
     return _offer(
         transaction.tx, worker, job, attempt, transaction.ids, transaction.vault, transaction.policy
     )

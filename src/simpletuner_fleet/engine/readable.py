@@ -2,6 +2,7 @@
 
 from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.ports import View
 
 
@@ -15,5 +16,12 @@ def readable_job(view: View, job_id: str) -> Job | None:
 def readable_attempt(view: View, attempt_id: str) -> Attempt | None:
     try:
         return view.attempt(attempt_id)
+    except UnreadableRow:
+        return None
+
+
+def readable_newest_checkpoint(view: View, job_id: str) -> StoredManifest | None:
+    try:
+        return view.newest_checkpoint(job_id)
     except UnreadableRow:
         return None

@@ -20,7 +20,7 @@ from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.standing import FleetStanding
-from simpletuner_fleet.engine.readable import readable_attempt
+from simpletuner_fleet.engine.readable import readable_attempt, readable_newest_checkpoint
 from simpletuner_fleet.engine.visibility import scope_of
 from simpletuner_fleet.orchestrator.publishing import readable_publication
 from simpletuner_fleet.ports import JobFilter, View
@@ -231,7 +231,7 @@ def _checkpoint_step(view: View, job: Job, attempt: Attempt | None) -> int | Non
         return attempt.checkpoint_step
     if not job.attempts and not job.resume_from:
         return None
-    newest = view.newest_checkpoint(job.id)
+    newest = readable_newest_checkpoint(view, job.id)
     return newest.step if newest else None
 
 

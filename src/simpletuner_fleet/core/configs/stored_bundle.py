@@ -9,6 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from simpletuner_fleet.core.configs.bundle import Bundle
+from simpletuner_fleet.core.errors import UnreadableRow
 
 MOST_REMEMBERED = 64
 MAX_REMEMBERED_BYTES = 64 * 1024
@@ -25,4 +26,8 @@ def is_small(text: bytes) -> bool:
 
 
 def read_stored(text: bytes) -> Bundle:
-    return _remembered(text) if is_small(text) else _decode(text)
+    """Raises UnreadableRow."""
+    try:
+        return _remembered(text) if is_small(text) else _decode(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableRow(f"The stored config cannot be read: {error}") from error

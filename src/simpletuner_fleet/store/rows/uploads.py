@@ -4,8 +4,10 @@ from typing import Any
 
 import msgspec
 
+from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.core.training.checkpoint import FileEntry, StoredManifest
 from simpletuner_fleet.ports import JobNote
+from simpletuner_fleet.store.rows.codec import UNREADABLE
 from simpletuner_fleet.store.rows.text import storable, storable_json
 from simpletuner_fleet.store.sql.database import Row
 
@@ -39,7 +41,11 @@ def manifest_params(manifest: StoredManifest) -> dict[str, Any]:
 
 
 def manifest_of(row: Row) -> StoredManifest:
-    """Returns the manifest of a row of MANIFEST_COLUMNS."""
+    """Returns the manifest of a row of MANIFEST_COLUMNS; raises UnreadableRow."""
+    try:
+        files = _files(row[8])
+    except UNREADABLE as error:
+        raise UnreadableRow(f"The checkpoint {row[0]} cannot be read: {error}") from error
     return StoredManifest(
         id=row[0],
         job_id=row[1],
@@ -49,7 +55,7 @@ def manifest_of(row: Row) -> StoredManifest:
         kind=row[5],
         name=row[6],
         step=row[7],
-        files=_files(row[8]),
+        files=files,
         total_bytes=row[9],
         created_at=row[10],
         worker_name=row[11],

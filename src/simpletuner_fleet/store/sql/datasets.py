@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from simpletuner_fleet.core.configs.datasets import Dataset
+from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.core.jobs.states import ENDED
 from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.store.rows.text import storable
@@ -163,5 +164,9 @@ def _params(dataset: Dataset) -> dict[str, object]:
 
 
 def _dataset_of(row: Row) -> Dataset:
+    """Raises UnreadableRow."""
     fields = dict(zip(_COLUMNS, row, strict=True))
-    return Dataset(**{**fields, "visibility": Visibility(fields["visibility"])})
+    try:
+        return Dataset(**{**fields, "visibility": Visibility(fields["visibility"])})
+    except ValueError as error:
+        raise UnreadableRow(f"The dataset {row[0]} cannot be read: {error}") from error

@@ -3,11 +3,13 @@
 from collections.abc import Collection, Iterator
 from itertools import chain
 
+from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime
 from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import JobFilter, SetAsideRow
+from simpletuner_fleet.store.rows.codec import UNREADABLE
 from simpletuner_fleet.store.rows.documents import APPROVALS, ENDPOINTS, MACHINES, POOLS, PUBLICATIONS
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
 from simpletuner_fleet.store.rows.jobs import DELETED_JOBS
@@ -40,7 +42,10 @@ class JobsView(FindingView):
 
     def job_bundle(self, job_id: str) -> bytes | None:
         row = self._db.row(sql.JOB_BUNDLE, {"id": job_id})
-        return None if row is None else bytes(row[0])
+        try:
+            return None if row is None else bytes(row[0])
+        except UNREADABLE as error:
+            raise UnreadableRow(f"The stored config of {job_id} cannot be read: {error}") from error
 
     def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
         if not where.states:
