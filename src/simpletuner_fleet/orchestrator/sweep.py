@@ -90,9 +90,8 @@ async def _worker_silent(fleet: Fleet, worker_id: str, silent_s: float) -> None:
         if transaction.tx.worker(worker_id) is None:
             transaction.effects.left.append(worker_id)
             return False
-        transaction.set_reachable(
-            worker_id, False
-        )  # what is given up frees places that it must not be offered
+        # What is given up frees places, of which it must not be offered any.
+        transaction.set_reachable(worker_id, False)
         why = f"no heartbeat for {silent_s:.0f} s"
         due = _to_be_given_up(fleet, transaction, worker_id)
         at_once = transaction.policy.given_up_at_once
