@@ -49,16 +49,16 @@ async def placed(bench: Bench) -> list[int]:
 
 async def test_one_step_places_some_and_those_after_it_the_others_in_their_order(store: Store) -> None:
     bench = await held_back(store)
-    told: list[bool] = []
-    bench.fleet.on_unfinished = lambda: told.append(True)
+    unfinished: list[bool] = []
+    bench.fleet.on_unfinished = lambda: unfinished.append(True)
     await bench.limit(NO_LIMITS)
     assert await placed(bench) == [*range(FEW)]
-    assert (told, bench.fleet.needs_a_step()) == ([True], True)
+    assert (unfinished, bench.fleet.needs_a_step()) == ([True], True)
     await bench.act(lambda transaction: None)
     assert await placed(bench) == [*range(2 * FEW)]
     await bench.act(lambda transaction: None)
     assert await placed(bench) == [*range(WORKERS)]
-    assert (len(told), bench.fleet.needs_a_step()) == (2, False)
+    assert (len(unfinished), bench.fleet.needs_a_step()) == (2, False)
 
 
 async def test_a_step_that_is_refused_meanwhile_leaves_as_many_to_the_next(store: Store) -> None:
