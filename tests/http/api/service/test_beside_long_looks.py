@@ -115,6 +115,7 @@ async def test_a_probe_says_so_where_a_read_hangs_and_is_well_again_after_it(
             assert answer.status_code == 503
             assert "A read of the database has not ended for" in answer.json()["detail"]
             assert (await running.http.get("/health/live", timeout=SOON_S)).status_code == 200
+        monkeypatch.setattr(health, "HANGS_AFTER_S", SOON_S)
         running.clock.at += health.PROBED_AT_MOST_EVERY_S
         assert (await running.http.get("/health/ready", timeout=SOON_S)).status_code == 200
 
