@@ -1,7 +1,6 @@
 """Who is placed in the step that makes room: workers are kept for nobody in vain, and quotas hold in every step."""
 
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -27,19 +26,10 @@ from simpletuner_fleet.engine.memory.setting_documents import LIMITS_SETTING, PR
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import Store
-from simpletuner_fleet.store import MemoryStore, SqliteStore
+from simpletuner_fleet.store import MemoryStore
 from tests.core.builders import NOW, a_gpu, a_job, a_worker
-from tests.ready_databases import lay_sqlite
 
 HOUR_S = 3600.0
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    """One that runs every step where it is, and one that begins a step anew where it needs its connection."""
-    opened = MemoryStore() if request.param == "memory" else SqliteStore(lay_sqlite(tmp_path / "fleet.db"))
-    yield opened
-    await opened.close()
 
 
 class Bench:

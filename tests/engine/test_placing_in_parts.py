@@ -1,8 +1,6 @@
 """What one step may place at once is bounded; whoever is left is placed by those after it, in the same order."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -14,20 +12,11 @@ from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.runtime import Runtime
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.ports import Store
-from simpletuner_fleet.store import MemoryStore, SqliteStore
 from tests.engine.test_dispatch import Bench
-from tests.ready_databases import lay_sqlite
 
 FEW, WORKERS, JOBS = 3, 8, 10
 NOTHING_STARTS, NO_LIMITS = '{"global_running": 0}', "{}"
 SOON_S = 20.0
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened = MemoryStore() if request.param == "memory" else SqliteStore(lay_sqlite(tmp_path / "fleet.db"))
-    yield opened
-    await opened.close()
 
 
 async def held_back(store: Store) -> Bench:

@@ -18,7 +18,7 @@ from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent
 from simpletuner_fleet.agent.attempts.attempts import ADOPT_GRACE_S, Attempts
-from simpletuner_fleet.agent.attempts.retention import KeepLimits, with_room
+from simpletuner_fleet.agent.attempts.retention import KeepLimits, with_disk_room
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
@@ -152,7 +152,7 @@ async def run_agent(
     log.info("control groups of jobs: %s", cgroups.sentence())
     with StateDir.open(folder) as state:
         waits = settings.persistent and settings.leave_after_s is None
-        await with_room(state, settings.keep, lambda: None, waits=waits)
+        await with_disk_room(state, settings.keep, lambda: None, waits=waits)
         remembered = RememberedEnd(state.path)
         await _outlive(remembered)
         token = await token_source(settings, state)
@@ -167,7 +167,7 @@ async def run_agent(
                 own_gpus = len(machine.gpus)
                 about = surroundings(settings, environment, state.path, cache.folder, trainers.trainer_python)
                 jobs = jobs_at_once(settings, own_gpus)
-                walls = await with_room(
+                walls = await with_disk_room(
                     state, settings.keep, lambda: choose_walls(settings.isolation, about, state.path, jobs)
                 )
                 # As the same user a job could write into what its trainer's cache shows of it.

@@ -3,14 +3,10 @@
 import logging
 from sys import maxsize
 
-from msgspec.structs import replace
-
 from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
-from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.job import EndReason, Job
-from simpletuner_fleet.core.jobs.start_time import held
 from simpletuner_fleet.core.money.prices import hourly_price
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.placement.place import (
@@ -45,7 +41,7 @@ def unreachable_checkpoints(transaction: Transaction, job: Job) -> frozenset[str
 def place_waiting_jobs(transaction: Transaction) -> None:
     """Follows every cause to place jobs until nothing more can be placed for it.
 
-    As many jobs as one transaction may place: the causes that are left then are followed by those after it.
+    Once as many jobs are placed as one transaction may place, the causes that are left are for those after it.
     """
     causes = transaction.causes
     if not causes:
@@ -141,21 +137,14 @@ def _offer(transaction: Transaction, placement: Placement) -> None:
         reachable = worker.id in transaction.index.reachable
         message = offer_message(transaction, worker, offered) if reachable else None
     except UnreadableRow as error:
-        _put_off(transaction, job, str(error))
+        log.error("the job %s is not offered for now: %s", job.id, error)
+        transaction.apply(lifecycle.put_off(job, str(error), transaction.policy, transaction.now))
         return
     transaction.apply(offered)
     if job.requires.secrets and not worker.legacy:
         _note_secrets(transaction, job, attempt_id, worker)
     if message is not None:
         transaction.send_offer(worker.id, message)
-
-
-def _put_off(transaction: Transaction, job: Job, why: str) -> None:
-    """Holds a job that cannot be offered, since nothing else would be placed while it stands in line, and says why."""
-    log.error("the job %s is not offered for now: %s", job.id, why)
-    now = transaction.now
-    until = now + transaction.policy.retry_backoff_max_s
-    transaction.apply(Decision(job=replace(held(job, now, until), error=why)))
 
 
 def _note_secrets(transaction: Transaction, job: Job, attempt_id: str, worker: Worker) -> None:

@@ -95,9 +95,9 @@ class Runtime:
             log.exception("who has not come back yet could not be noted")
 
     async def _tell_dependents_for_ever(self) -> None:
-        """Looks at the start for those who were never told, and then whenever a transaction leaves some.
+        """Looks at the start for those who were never told, and then whenever a transaction leaves something undone.
 
-        Or leaves some to place: they are placed by the next one, whatever it is for.
+        Jobs that it has left to place are placed by the next one, whatever that is for.
         """
         while True:
             self._unfinished.clear()

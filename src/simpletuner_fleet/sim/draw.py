@@ -10,21 +10,11 @@ from simpletuner_fleet.sim.machine import MachineKind
 from simpletuner_fleet.sim.world import World
 
 LARGE_SHARE = 0.01
-TOLD_AT_ONCE = 2
-"""So few jobs are told of an end in one step that a few that wait for the same one are told in several."""
-PLACED_AT_ONCE = 2
-"""So few jobs are placed in one step that what frees several places is followed in several."""
-GIVEN_UP_AT_ONCE = 1
-"""So few attempts of a silent worker are given up in one step that those of one which runs a few are in several."""
-SLOW = Policy(
-    retry_backoff_max_s=60.0,
-    checkpoint_wait_s=60.0,
-    results_wait_s=200.0,
-    told_at_once=TOLD_AT_ONCE,
-    placed_at_once=PLACED_AT_ONCE,
-    given_up_at_once=GIVEN_UP_AT_ONCE,
-)
-FAST = Policy(
+SMALL_STEPS = Policy(told_at_once=2, placed_at_once=2, given_up_at_once=1)
+"""So little is done in one step that what follows from an end, a limit or a silence takes several."""
+SLOW = replace(SMALL_STEPS, retry_backoff_max_s=60.0, checkpoint_wait_s=60.0, results_wait_s=200.0)
+FAST = replace(
+    SMALL_STEPS,
     heartbeat_interval_s=10.0,
     heartbeat_timeout_s=40.0,
     retry_backoff_s=2.0,
@@ -34,11 +24,9 @@ FAST = Policy(
     cancel_grace_s=5.0,
     checkpoint_wait_s=20.0,
     results_wait_s=60.0,
-    told_at_once=TOLD_AT_ONCE,
-    placed_at_once=PLACED_AT_ONCE,
-    given_up_at_once=GIVEN_UP_AT_ONCE,
 )
-QUICK = Policy(
+QUICK = replace(
+    SMALL_STEPS,
     heartbeat_interval_s=8.0,
     heartbeat_timeout_s=24.0,
     retry_backoff_s=1.0,
@@ -48,9 +36,6 @@ QUICK = Policy(
     cancel_grace_s=3.0,
     checkpoint_wait_s=10.0,
     results_wait_s=30.0,
-    told_at_once=TOLD_AT_ONCE,
-    placed_at_once=PLACED_AT_ONCE,
-    given_up_at_once=GIVEN_UP_AT_ONCE,
 )
 """A silence and what follows from it take half a minute, so that a world of one minute can hold two of them."""
 

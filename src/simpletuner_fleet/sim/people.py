@@ -24,7 +24,7 @@ from simpletuner_fleet.orchestrator.organising import approvals
 from simpletuner_fleet.orchestrator.steering import trainer_requests
 from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.orchestrator.workers import administer
-from simpletuner_fleet.sim.draw import LARGE, TOLD_AT_ONCE, Size
+from simpletuner_fleet.sim.draw import LARGE, SMALL_STEPS, Size
 from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import UNREACHABLE, Answered, Link, LinkDown
 from simpletuner_fleet.sim.server.orchestrator import Orchestrator
@@ -166,9 +166,9 @@ class People:
         submit_one(first)
 
     def _fan_out(self, needed: list[str]) -> None:
-        chance = self.fan_outs
+        chance, few = self.fan_outs, SMALL_STEPS.told_at_once
         self.world.counts["act:fan out"] += 1
-        for number in range(chance.randint(TOLD_AT_ONCE + 1, 3 * TOLD_AT_ONCE)):
+        for number in range(chance.randint(few + 1, 3 * few)):
             of_both = [*needed] if chance.random() < 0.5 else [*reversed(needed)]
             needs = of_both if chance.random() < 0.6 else needed[:1]
             self.world.after(0.1 * number, partial(self._submit_dependent, needs))

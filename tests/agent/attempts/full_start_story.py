@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.agent.attempts.retention import ROOM_FILES, KeepLimits, with_room
+from simpletuner_fleet.agent.attempts.retention import ROOM_FILES, KeepLimits, with_disk_room
 from simpletuner_fleet.agent.isolation.walls import WallSurroundings, choose_walls
 from simpletuner_fleet.agent.program import WorkerSettings, run_agent
 from simpletuner_fleet.agent.state_dir import StateDir
@@ -41,7 +41,7 @@ async def chosen(state: StateDir, *, waits: bool = False) -> str:
         return str(choose_walls("auto", ABOUT, state.path, 1).kind)
 
     try:
-        return await with_room(state, PLENTY, choose, waits=waits, look_every_s=0.01)
+        return await with_disk_room(state, PLENTY, choose, waits=waits, look_every_s=0.01)
     except StateDirError:
         return NO_ROOM
 

@@ -14,7 +14,7 @@ from simpletuner_fleet.agent.attempts.retention import (
     KeepLimits,
     choose,
     tidy,
-    with_room,
+    with_disk_room,
 )
 from simpletuner_fleet.agent.state_dir import DELIVERED, StateDir
 from simpletuner_fleet.core.worker_errors import StateDirError
@@ -87,12 +87,12 @@ async def test_at_a_start_room_is_made_before_anything_is_written(
     with StateDir.open(tmp_path / "worker") as state:
         for name, marks in (("a_1", (DELIVERED,)), ("a_2", (DELIVERED, NOT_STORED)), ("a_3", ())):
             folder(state, name, marks=marks)
-        await with_room(state, PLENTY, lambda: None)
+        await with_disk_room(state, PLENTY, lambda: None)
         assert names(state) == {"a_1", "a_2", "a_3"}
         monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 0))
-        await with_room(state, PLENTY, lambda: None)
+        await with_disk_room(state, PLENTY, lambda: None)
         assert names(state) == {"a_1", "a_2", "a_3"}, "as much room as it wants to keep"
-        seen = await with_room(state, KeepLimits(), lambda: names(state))
+        seen = await with_disk_room(state, KeepLimits(), lambda: names(state))
         assert seen == {"a_2", "a_3"}
 
 
@@ -101,5 +101,5 @@ async def test_a_worker_without_room_says_so_instead_of_trying_its_walls(tmp_pat
         (state.path / "room").mkdir()  # as little to be written as on a full disk
         tried: list[None] = []
         with pytest.raises(StateDirError, match="cannot be used"):
-            await with_room(state, PLENTY, lambda: tried.append(None), waits=True)
+            await with_disk_room(state, PLENTY, lambda: tried.append(None), waits=True)
         assert not tried

@@ -5,7 +5,8 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -77,7 +78,7 @@ def tidy(state: StateDir, limits: KeepLimits, in_use: Collection[str]) -> list[s
     return gone
 
 
-async def with_room(
+async def with_disk_room(
     state: StateDir,
     limits: KeepLimits,
     act: Callable[[], T],
@@ -93,7 +94,7 @@ async def with_room(
     said = ""
     while True:
         try:
-            return await asyncio.to_thread(_with_room, state, limits, act)
+            return await asyncio.to_thread(_with_disk_room, state, limits, act)
         except StateDirError as error:
             cause = error.__cause__
             if not (waits and isinstance(cause, OSError) and cause.errno in LACKING):
@@ -104,22 +105,29 @@ async def with_room(
         await asyncio.sleep(look_every_s)
 
 
-def _with_room(state: StateDir, limits: KeepLimits, act: Callable[[], T]) -> T:
+def _with_disk_room(state: StateDir, limits: KeepLimits, act: Callable[[], T]) -> T:
     room = state.path / ROOM
-    try:
+    with _naming_folder(state):
         room.unlink(missing_ok=True)
         if is_short(state, limits):
             tidy(state, limits, ())
         _try_room(room)
         room.unlink()
-        done = act()
+    done = act()
+    with _naming_folder(state):
         _try_room(room)  # somebody may have filled the disk meanwhile
+    return done
+
+
+@contextmanager
+def _naming_folder(state: StateDir) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise StateDirError(
             f"The state folder {state.path} cannot be used: {error.strerror}.",
             next_step="Free space on its disk, or choose another folder with --work-dir.",
         ) from error
-    return done
 
 
 def _try_room(room: Path) -> None:

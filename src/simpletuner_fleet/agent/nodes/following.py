@@ -6,7 +6,7 @@ import signal
 import socket
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.agent.attempts.retention import with_room
+from simpletuner_fleet.agent.attempts.retention import with_disk_room
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.departure import Departure
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe
@@ -50,7 +50,7 @@ async def run_follower(settings: WorkerSettings, environment: dict[str, str]) ->
     cgroups = await asyncio.to_thread(choose_cgroups, settings.limits)
     probe = GpuProbe(environment)
     with StateDir.open(work_folder(settings)) as state:
-        await with_room(state, settings.keep, lambda: None, waits=True)
+        await with_disk_room(state, settings.keep, lambda: None, waits=True)
         nodes = settings.nodes
         context = tls_context(kept_secret(nodes.secret, nodes.secret_file, state.path), is_first=False)
         host, port = settings.nodes.first
@@ -61,7 +61,7 @@ async def run_follower(settings: WorkerSettings, environment: dict[str, str]) ->
                 machine = await look_around(settings, state, probe, trainers)
                 about = surroundings(settings, environment, state.path, cache.folder, trainers.trainer_python)
                 jobs = jobs_at_once(settings, len(machine.gpus))
-                walls = await with_room(
+                walls = await with_disk_room(
                     state, settings.keep, lambda: choose_walls(settings.isolation, about, state.path, jobs)
                 )
                 await asyncio.to_thread(cache.guard, walls.kind == "user")

@@ -454,6 +454,11 @@ def backoff_capped(job: Job, attempt: Attempt, policy: Policy, now: float) -> De
     return Decision(job=held(job, now, latest)) if job.not_before > latest else NOTHING
 
 
+def put_off(job: Job, why: str, policy: Policy, now: float) -> Decision:
+    """Holds a job of which the offer cannot be made, since nothing else would be placed while it stands in line."""
+    return Decision(job=replace(held(job, now, now + policy.retry_backoff_max_s), error=why))
+
+
 def _unblocked(job: Job, now: float) -> Job:
     return held(replace(job, state=next_state(job.state, JobInput.UNBLOCK)), now)
 

@@ -307,9 +307,9 @@ def that_train(view: View, live: Iterable[Attempt]) -> list[Attempt]:
 
 
 def unplaced_problems(index: FleetIndex, view: View) -> list[Problem]:
-    """Checks that no job waits that could be placed: every cause is followed in its own transaction.
+    """Checks that no job waits that could be placed, unless the last transaction has left some to the next.
 
-    But where that has left some to the next.
+    Every cause is followed in its own transaction but for that.
     """
     problems: list[Problem] = []
     if index.unplaced or index.left_to_place:
