@@ -60,9 +60,9 @@ async def test_a_check_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(local_worker, "CHECK_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        worker = LocalWorker(
-            tmp_path, ["--orchestrator-url", url, "--worker-token-file", str(tmp_path / "no")]
-        )
+        token = tmp_path / "token"
+        token.write_text(tokens.make(tokens.WORKER, bytes(32)))
+        worker = LocalWorker(tmp_path, ["--orchestrator-url", url, "--worker-token-file", str(token)])
         assert await worker._why() == "it does not say why"
         assert workers_of(tmp_path) == []
 

@@ -101,7 +101,11 @@ async def test_what_is_wanted_of_a_training_is_not_lost_with_the_page(stage: Sta
     await page.locator("[name=gpus]").blur()
     await expect(page.locator(".logged-out[role=alert]")).to_contain_text(SAID["en"])
     await expect(name).to_have_value("2.5")
-    await page.locator("#send").click()
+    send = page.locator("#send")
+    await expect(send).to_be_disabled()
+    await send.click(force=True)  # it is only said to be: whoever presses it has the request looked at again
+    await expect(send).not_to_have_attribute("aria-busy", "true")
+    await expect(page.locator("#outlook")).to_contain_text(SAID["en"])
     await expect(name).to_have_value("2.5")
     assert (await stage.running.http.get("/api/jobs")).json()["jobs"] == []
 

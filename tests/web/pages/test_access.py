@@ -60,7 +60,7 @@ async def test_a_user_is_invited_chooses_a_password_is_promoted_and_disabled(
     assert link.startswith(f"{own_fleet.url}/start?k=")
     await axe(page)
     await shown.get_by_role("button", name="Done").click()
-    assert await page.locator("#the-link pre").text_content() == "", "it does not stay in the page"
+    await expect(page.locator("#the-link pre"), "it does not stay in the page").to_have_text("")
     row = page.get_by_role("row", name=re.compile("Dora"))
     await expect(row).to_contain_text("Invited")
 

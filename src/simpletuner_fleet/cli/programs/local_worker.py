@@ -55,6 +55,8 @@ class LocalWorker:
         self.problem = ""
         """Why it stays off: nothing would get better by starting it again."""
         self._keeper: asyncio.Task[None] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        """The one that this server has started last; none where an earlier server's goes on."""
 
     def start(self) -> None:
         self._keeper = asyncio.create_task(self._keep())
@@ -71,6 +73,8 @@ class LocalWorker:
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await _gone(pid)
+                if self._process:  # by its pid it is gone before the event loop has noticed
+                    await self._process.wait()
         except TimeoutError:
             _signal(pid, signal.SIGKILL)
         self._pid_file.unlink(missing_ok=True)
@@ -100,7 +104,7 @@ class LocalWorker:
         if survivor:
             await _gone(survivor)
             return None
-        process = await self._started()
+        process = self._process = await self._started()
         try:
             self._pid_file.write_text(f"{process.pid}\n")
         except OSError:
