@@ -47,6 +47,8 @@ BUSY_TIMEOUT_S = 5.0
 PEEK_TIMEOUT_S = 0.1
 LOCK_POLL_S = 0.005
 CHECKPOINT_AT_BYTES = 16 * 1024 * 1024
+"""The write-ahead log keeps this size: to write over what is on the disk already takes less than to give the blocks
+back and have new ones, and it is as large as that again only when it has grown beyond it."""
 CHECKPOINT_AND_WAIT_AT_BYTES = 64 * 1024 * 1024
 CACHE_KIB = 32 * 1024
 SCAN_CACHE_KIB = 8 * 1024
@@ -124,7 +126,7 @@ class SqliteSession:
             "synchronous = FULL",
             "foreign_keys = ON",
             "wal_autocheckpoint = 0",
-            "journal_size_limit = 0",
+            f"journal_size_limit = {CHECKPOINT_AT_BYTES}",
             "mmap_size = 0",
             f"cache_size = -{self._cache_kib}",
             "temp_store = MEMORY",
@@ -243,7 +245,7 @@ class SqliteSession:
 
     @property
     def untidy(self) -> bool:
-        return self._writes and self._broken is None and self._wal_size() >= CHECKPOINT_AT_BYTES
+        return self._writes and self._broken is None and self._wal_size() > CHECKPOINT_AT_BYTES
 
     def tidy(self) -> None:
         if self.untidy:
