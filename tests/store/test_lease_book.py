@@ -135,6 +135,19 @@ async def test_a_write_of_an_ended_term_changes_nothing(
         await new.close()
 
 
+async def test_what_was_decided_in_memory_is_not_stored_once_the_term_has_ended(
+    book: PostgresLeaseBook, postgres_database: str
+) -> None:
+    """Such a transaction is sent as a whole: its commit must not follow if the term is over."""
+    old = PostgresStore(postgres_database, term=taken(book, "a").term)
+    await old.write(lambda tx: tx.add_worker(worker(1)))
+    taken(book, "b")
+    with pytest.raises(StoreUnavailable, match="Another orchestrator leads"):
+        await old.write(lambda tx: tx.add_worker(worker(2)))
+    assert [one.id for one in await old.read(lambda view: view.workers())] == ["w_1"]
+    await old.close()
+
+
 async def test_a_takeover_waits_for_the_write_under_way_and_ends_a_frozen_one(
     book: PostgresLeaseBook, postgres_database: str
 ) -> None:

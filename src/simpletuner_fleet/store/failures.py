@@ -30,9 +30,6 @@ class Locked(BatchLost):
     """Another program holds the lock that writing needs; it may let go in a moment."""
 
 
-def rows_changed_by_others(write: RowWrite, touched: int) -> str:
+def rows_changed_by_others(write: RowWrite) -> str:
     """Returns the message for a database that does not hold what memory says it does: then memory is wrong."""
-    return (
-        f"{len(write.rows) - touched} of {len(write.rows)} rows of '{write.table.name}' were changed by another program;"
-        " nothing was changed."
-    )
+    return f"Some of {len(write.rows)} rows of '{write.table.name}' were changed by another program; nothing was changed."

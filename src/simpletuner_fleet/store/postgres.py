@@ -7,7 +7,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -33,7 +34,7 @@ from simpletuner_fleet.store.postgres_connection import (
     take_place,
     unusable,
 )
-from simpletuner_fleet.store.rows.batches import RowWrite, one_new_row
+from simpletuner_fleet.store.rows.batches import RowWrite
 from simpletuner_fleet.store.sql import recordsets
 from simpletuner_fleet.store.sql.database import Params, Row
 from simpletuner_fleet.store.sql.migrate import migrate, migrations_for
@@ -55,6 +56,19 @@ ENDS_CONNECTION = ("FATAL", "PANIC")
 IDLE_IN_TRANSACTION = "5min"
 """By then a frozen leader's transaction ends also where whoever takes over may not end it. A leader that is well needs
 seconds between two statements: all that waits becomes objects there."""
+
+
+INSIST_ON_TERM = b"""
+    WITH held AS (SELECT term FROM leadership WHERE term = %s FOR KEY SHARE) SELECT 1 / count(*) FROM held
+"""
+LEADS_NO_MORE = "Another orchestrator leads now; nothing was changed."
+NOT_KNOWN_YET = -1
+Sent = tuple["psycopg.Cursor[Row]", str]
+"""A statement's cursor, and what it means where it divides by zero."""
+
+
+class ServerFailed(BatchLost):
+    """The server failed, or the way to it, and not a statement."""
 
 
 @lru_cache(maxsize=1024)
@@ -93,6 +107,8 @@ class PostgresSession:
         self._connection: PostgresConnection | None = self._connected()
         self._cursor = self._connection.cursor()
         self._types: dict[str, dict[str, str]] = {}
+        self._sent: list[Sent] | None = None
+        """The statements that were sent and whose answers nobody has waited for; None where each is waited for."""
 
     def _connected(self) -> PostgresConnection:
         connection = connected(self._conninfo)
@@ -117,11 +133,15 @@ class PostgresSession:
         return self._ran(sql, params).fetchone()
 
     def run(self, sql: str, params: Params) -> int:
+        if self._sent is not None:
+            self._send(translated_for_psycopg(sql), params)
+            return NOT_KNOWN_YET
         return self._ran(sql, params).rowcount
 
     def many(self, sql: str, params: Sequence[Params]) -> None:
-        if len(params) == 1:
-            self._ran(sql, params[0])
+        if len(params) == 1 or self._sent is not None:
+            for one in params:
+                self.run(sql, one)
             return
         try:
             self._cursor.executemany(translated_for_psycopg(sql), params)
@@ -143,7 +163,7 @@ class PostgresSession:
         self._plain(self._begin)
         if self._term is not None and not self._still_leads():
             self.rollback()
-            raise BatchLost("Another orchestrator leads now; nothing was changed.")
+            raise BatchLost(LEADS_NO_MORE)
 
     def _still_leads(self) -> bool:
         return bool(self._cursor.nextset()) and self._cursor.fetchone() is not None
@@ -170,31 +190,66 @@ class PostgresSession:
     def untidy(self) -> bool:
         return False
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Sends a whole transaction before it waits for the first answer: one round trip instead of three.
+
+        So it is the database that refuses to go on where a row is not as it has to be, or this term is over: whatever
+        follows a statement that failed is passed over, the commit as well.
+        """
+        if self._connection is None:
+            self._reconnect()
+        try:
+            with self._sent_at_once():
+                self._send(b"BEGIN")
+                if self._term is not None:
+                    self._send(INSIST_ON_TERM, (self._term,), LEADS_NO_MORE)
+                yield
+                commit = self._send(b"COMMIT")
+        except ServerFailed as failed:
+            raise _unknown(failed) from failed
+        _insist_on_commit(commit)
+
+    @contextmanager
+    def _sent_at_once(self) -> Iterator[None]:
+        """Sends all statements inside before it waits for the first answer, and then raises what failed first."""
+        assert self._connection is not None
+        sent = self._sent = []
+        try:
+            with self._connection.pipeline():
+                yield
+        except psycopg.Error as error:
+            raise _failure_of(sent, _first_of(error)) from error
+        finally:
+            self._sent = None
+
+    def _send(
+        self, statement: bytes, params: Params | Sequence[Any] | None = None, no_rows: str = ""
+    ) -> psycopg.Cursor[Row]:
+        """Sends a statement. One that insists on its rows divides by zero without them: then `no_rows` is what failed."""
+        assert self._connection is not None
+        assert self._sent is not None
+        cursor = self._connection.cursor()
+        self._sent.append((cursor, no_rows))
+        return cursor.execute(statement, params)
+
     def write_rows(self, writes: Sequence[RowWrite]) -> None:
-        """Sends everything before it waits for the first answer."""
         if not writes or self._connection is None:
             return
         try:
             self._learn_types(writes)
-            with self._connection.pipeline():
-                cursors = [self._sent(self._connection, write) for write in writes]
         except psycopg.Error as error:
             raise _translated(error) from error
-        for write, cursor in zip(writes, cursors, strict=True):
-            if write.exact and cursor.rowcount != len(write.rows):
-                raise BatchLost(rows_changed_by_others(write, cursor.rowcount))
-
-    def _sent(self, connection: PostgresConnection, write: RowWrite) -> psycopg.Cursor[Row]:
-        types = self._types[write.table.name]
-        cursor = connection.cursor()
-        if recordsets.fits(write.table, types):
-            cursor.execute(recordsets.statement(write, types).encode(), (recordsets.parameter(write),))
+        if self._sent is None:
+            with self._sent_at_once():
+                self._send_rows(writes)
         else:
-            assert not write.update, "rows that hold bytes are inserted and never changed"
-            statement = one_new_row(write.table, write.on_conflict).encode()
-            names = write.columns
-            cursor.executemany(statement, [dict(zip(names, row, strict=True)) for row in write.rows])
-        return cursor
+            self._send_rows(writes)
+
+    def _send_rows(self, writes: Sequence[RowWrite]) -> None:
+        for write in writes:
+            statement, values = recordsets.statement(write, self._types[write.table.name])
+            self._send(statement.encode(), values, rows_changed_by_others(write))
 
     def _learn_types(self, writes: Sequence[RowWrite]) -> None:
         """Asks for the column types once per table: they change only with a migration, and then the server restarts."""
@@ -205,9 +260,8 @@ class PostgresSession:
         try:
             self._plain(b"COMMIT")
         except BatchLost as lost:
-            raise BatchLost(f"{lost} It happened while committing, so the outcome is unknown.") from lost
-        if self._cursor.statusmessage != "COMMIT":
-            raise BatchLost("PostgreSQL rolled the transaction back; nothing was changed.")
+            raise _unknown(lost) from lost
+        _insist_on_commit(self._cursor)
 
     def _plain(self, sql: bytes) -> None:
         try:
@@ -252,9 +306,37 @@ def _translated(error: psycopg.Error) -> Exception:
         case errors.ReadOnlySqlTransaction():
             return BatchLost("PostgreSQL may only be read here; nothing was changed.")
         case _ if _is_of_the_server(error):
-            return BatchLost(f"The database failed ({type(error).__name__}).")
+            return ServerFailed(f"The database failed ({type(error).__name__}).")
         case _:
             return error
+
+
+def _first_of(error: psycopg.Error) -> psycopg.Error:
+    """Returns what failed first of what was sent at once: what comes after it is passed over, and says only that."""
+    earlier = error.__context__
+    return (
+        _first_of(earlier)
+        if isinstance(error, errors.PipelineAborted) and isinstance(earlier, psycopg.Error)
+        else error
+    )
+
+
+def _failure_of(sent: Sequence[Sent], error: psycopg.Error) -> Exception:
+    unanswered = next((no_rows for cursor, no_rows in sent if cursor.pgresult is None), "")
+    return (
+        BatchLost(unanswered)
+        if isinstance(error, errors.DivisionByZero) and unanswered
+        else _translated(error)
+    )
+
+
+def _unknown(lost: BatchLost) -> BatchLost:
+    return BatchLost(f"{lost} It happened while committing, so the outcome is unknown.")
+
+
+def _insist_on_commit(cursor: psycopg.Cursor[Row]) -> None:
+    if cursor.statusmessage != "COMMIT":
+        raise BatchLost("PostgreSQL rolled the transaction back; nothing was changed.")
 
 
 def _is_of_the_server(error: psycopg.Error) -> bool:

@@ -8,7 +8,8 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
@@ -168,7 +169,7 @@ class SqliteSession:
         for write in writes:
             touched = write_in_chunks(write, self._run_positional)
             if write.exact and touched != len(write.rows):
-                raise BatchLost(rows_changed_by_others(write, touched))
+                raise BatchLost(rows_changed_by_others(write))
 
     def _run_positional(self, sql: str, values: Sequence[Any]) -> int:
         try:
@@ -224,6 +225,12 @@ class SqliteSession:
     def never_wait(self) -> None:
         """Makes the connection report another program's lock at once, from here on."""
         self._execute("PRAGMA busy_timeout = 0").fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.begin_patiently()
+        yield
+        self.commit()
 
     def commit(self) -> None:
         self._plain("COMMIT")

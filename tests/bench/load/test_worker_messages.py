@@ -52,7 +52,9 @@ def drive_real_agent(server: Server, seen: Seen) -> None:
 def drive_protocol_worker(server: Server, _: Seen) -> None:
     with connected_workers(server, create_accounts(server, 1)) as (generator,):
         generator.carry_out(RunJobs(1, 1))
-        generator.carry_out(SendHeartbeats(0.01))  # in ten times as long a fast machine sends more than one may
+        generator.carry_out(
+            SendHeartbeats(0.01)
+        )  # in ten times as long a fast machine sends more than one may
 
 
 @pytest.mark.e2e

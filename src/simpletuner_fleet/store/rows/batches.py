@@ -103,10 +103,3 @@ def many_rows(table: Table, update: bool, on_conflict: str, rows: int) -> str:
 
 def _new(table: Table, name: str) -> str:
     return f"new.column{table.update_columns.index(name) + 1}"
-
-
-@lru_cache(maxsize=512)
-def one_new_row(table: Table, on_conflict: str) -> str:
-    """Returns the statement that inserts one row, with `%(name)s` for each value, as PostgreSQL's driver wants it."""
-    values = ", ".join(f"%({name})s" for name in table.columns)
-    return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values}) {on_conflict}"

@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from simpletuner_fleet.core.errors import StoreUnavailable
@@ -36,6 +36,10 @@ MAX_UNCOMMITTED = 4096
 class WritingSession(SqlSession, Protocol):
     def begin_patiently(self) -> None:
         """Begins a transaction, waiting for another program's lock up to a limit."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Begins a transaction for what is only written, and commits it at the end; it may send all of it at once."""
         ...
 
     @property
@@ -205,10 +209,8 @@ class CommitPipeline:
             return
 
         def commit() -> None:
-            with self._rolled_back_on_failure():
-                self._session.begin_patiently()
+            with self._rolled_back_on_failure(), self._session.transaction():
                 batch.write_down(self._session)
-                self._session.commit()
 
         self._in_thread(commit, lambda trouble: self._committed([batch], answers, trouble))
 
