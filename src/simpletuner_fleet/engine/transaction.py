@@ -19,6 +19,7 @@ from simpletuner_fleet.core.money.costs import repriced
 from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.approvals import ApprovalState, decided, waits_for_approval
 from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
+from simpletuner_fleet.core.placement.roster.reservations import Reserved
 from simpletuner_fleet.core.policy import Limits, Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerStatus
 from simpletuner_fleet.engine.memory.causes import (
@@ -76,46 +77,42 @@ class Effects(Struct):
     """Where the rows were told anew: of what a commit has stored whose answer was lost, nobody has heard yet."""
 
 
-class Transaction:
-    def __init__(
-        self,
-        tx: Tx,
-        index: FleetIndex,
-        ids: Ids,
-        policy: Policy,
-        now: float,
-        vault: Vault | None = None,
-    ) -> None:
-        self.tx = tx
-        self.index = index
-        self.ids = ids
-        self.policy = policy
-        self.now = now
-        self.vault = vault
-        self.effects = Effects()
-        self.causes: deque[Cause] = deque()
-        self.may_place = policy.placed_at_once
-        """How many jobs this transaction may still place."""
-        self._due_once: set[Cause] = set()
-        """Causes for which everybody who waits is gone through, of those that are not followed yet."""
-        self._jobs: dict[str, Job] = {}
-        self._attempts: dict[str, Attempt] = {}
-        self._workers: dict[str, Worker] = {}
-        self._standing_before: dict[str, tuple[Worker, bool]] = {}
-        """Of each worker concerned, its row and whether it had attempts."""
-        self._events: list[Event] = []
-        self._reachable_before: dict[str, bool] = {}
-        reservations = index.roster.reservations
-        self._reserved_before = reservations.copied() if reservations.by_worker else None
-        """None: no worker was reserved."""
-        self._limits_changed = False
-        self._ended_jobs: deque[str] = deque()
-        """Jobs that have ended here and whose dependents have not been told yet."""
-        self._telling_dependents = False
-        self._may_tell = policy.told_at_once
-        """How many dependents this transaction may still look at, and jobs for their sake."""
-        self._repriced: set[str] = set()
-        """Workers whose prices may have changed."""
+class Transaction(Struct, eq=False):
+    tx: Tx
+    index: FleetIndex
+    ids: Ids
+    policy: Policy
+    now: float
+    vault: Vault | None = None
+    effects: Effects = field(default_factory=Effects)
+    causes: deque[Cause] = field(default_factory=deque)
+    may_place: int = 0
+    """How many jobs this transaction may still place."""
+    _due_once: set[Cause] = field(default_factory=set)
+    """Causes for which everybody who waits is gone through, of those that are not followed yet."""
+    _jobs: dict[str, Job] = field(default_factory=dict)
+    _attempts: dict[str, Attempt] = field(default_factory=dict)
+    _workers: dict[str, Worker] = field(default_factory=dict)
+    _standing_before: dict[str, tuple[Worker, bool]] = field(default_factory=dict)
+    """Of each worker concerned, its row and whether it had attempts."""
+    _events: list[Event] = field(default_factory=list)
+    _reachable_before: dict[str, bool] = field(default_factory=dict)
+    _reserved_before: Reserved | None = None
+    """None: no worker was reserved."""
+    _limits_changed: bool = False
+    _ended_jobs: deque[str] = field(default_factory=deque)
+    """Jobs that have ended here and whose dependents have not been told yet."""
+    _telling_dependents: bool = False
+    _may_tell: int = 0
+    """How many dependents this transaction may still look at, and jobs for their sake."""
+    _repriced: set[str] = field(default_factory=set)
+    """Workers whose prices may have changed."""
+
+    def __post_init__(self) -> None:
+        self.may_place, self._may_tell = self.policy.placed_at_once, self.policy.told_at_once
+        reservations = self.index.roster.reservations
+        if reservations.by_worker:
+            self._reserved_before = reservations.copied()
 
     # Reading: each row once, as this transaction has left it.
 

@@ -36,36 +36,40 @@ class RateLimits(Struct, frozen=True, kw_only=True):
 
 
 class Buckets:
-    """Holds token buckets, one per key. When there are too many keys, the one longest untouched is dropped."""
+    """Holds token buckets, one per key: each is the moment at which it will be full again.
+
+    When there are too many keys, the one longest untouched is dropped.
+    """
 
     def __init__(self, rate: Rate, monotonic: Callable[[], float], max_keys: int = MAX_KEYS) -> None:
-        self._rate = rate
+        self._token_s = 1 / rate.per_s
+        """How long a token takes to come back."""
+        self._whole_s = rate.burst / rate.per_s
+        """How long an empty bucket takes to be full."""
         self._monotonic = monotonic
         self._max = max_keys
-        self._buckets: dict[str, tuple[float, float]] = {}
+        self._full_at: dict[str, float] = {}
 
     def __len__(self) -> int:
-        return len(self._buckets)
+        return len(self._full_at)
 
     def take(self, key: str) -> float:
         """Returns 0.0 if one more is allowed, else the seconds until it would be."""
-        now, rate = self._monotonic(), self._rate
-        known = self._buckets.pop(key, None)
-        left, at = known or (rate.burst, now)
-        left += (now - at) * rate.per_s
-        if left > rate.burst:
-            left = rate.burst
-        wait_s = 0.0 if left >= 1 else (1 - left) / rate.per_s
-        self._buckets[key] = (left if wait_s else left - 1, now)
-        if known is None and len(self._buckets) > self._max:
-            del self._buckets[next(iter(self._buckets))]
-        return wait_s
+        now = self._monotonic()
+        known = self._full_at.pop(key, None)
+        full_at = now if known is None or known < now else known
+        wait_s = full_at + self._token_s - now - self._whole_s
+        if wait_s <= 0:
+            full_at += self._token_s
+        self._full_at[key] = full_at
+        if known is None and len(self._full_at) > self._max:
+            del self._full_at[next(iter(self._full_at))]
+        return wait_s if wait_s > 0 else 0.0
 
     def give_back(self, key: str) -> None:
         """Returns what was taken, since it turned out not to be something that is limited."""
-        left, at = self._buckets.get(key, (self._rate.burst, self._monotonic()))
-        if key in self._buckets:
-            self._buckets[key] = (min(self._rate.burst, left + 1), at)
+        if key in self._full_at:
+            self._full_at[key] -= self._token_s
 
     def spend(self, key: str) -> None:
         wait_s = self.take(key)

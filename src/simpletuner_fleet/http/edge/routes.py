@@ -35,54 +35,26 @@ class Access(StrEnum):
 PUBLIC, WORKER, UPLOAD, ANY_USER = Access.PUBLIC, Access.WORKER, Access.UPLOAD, Access.ANY_USER
 
 
-class Call(Generic[Body]):
+class Call(Struct, Generic[Body], eq=False):
     """Holds one request, checked and decoded."""
 
-    __slots__ = (
-        "app",
-        "body",
-        "ends",
-        "headers",
-        "ignored",
-        "ip",
-        "path",
-        "principal",
-        "query",
-        "route",
-        "secure",
-    )
-
-    def __init__(
-        self,
-        route: "Route",
-        app: Any,
-        principal: Principal,
-        body: Body,
-        query: Any,
-        path: Mapping[str, str],
-        ip: str,
-        headers: Mapping[str, str],
-        secure: bool,
-        ends: Callable[[], str] = str,
-        ignored: Sequence[str] = (),
-    ) -> None:
-        self.route = route
-        self.app = app
-        """What the composition root handed to `build_app`."""
-        self.principal = principal
-        self.body = body
-        self.query = query
-        """An instance of the row's `query` type; None if the row has none."""
-        self.path = path
-        self.ip = ip
-        self.headers = headers
-        """Their names are in lower case."""
-        self.secure = secure
-        """Came over TLS, to us or to a trusted proxy."""
-        self.ends = ends
-        """Tells the addresses at both ends of its connection."""
-        self.ignored = ignored
-        """Names the parameters that mean nothing here; its answer tells them."""
+    route: "Route"
+    app: Any
+    """What the composition root handed to `build_app`."""
+    principal: Principal
+    body: Body
+    query: Any
+    """An instance of the row's `query` type; None if the row has none."""
+    path: Mapping[str, str]
+    ip: str
+    headers: Mapping[str, str]
+    """Their names are in lower case."""
+    secure: bool
+    """Came over TLS, to us or to a trusted proxy."""
+    ends: Callable[[], str] = str
+    """Tells the addresses at both ends of its connection."""
+    ignored: Sequence[str] = ()
+    """Names the parameters that mean nothing here; its answer tells them."""
 
     @property
     def actor(self) -> Actor:
