@@ -352,9 +352,9 @@ PLACING = (
     Mutant(
         "a-look-takes-from-the-clock",
         "jobs that the clock lets go on wait for another event where somebody looked at the quota first",
-        "core/placement/usage.py",
-        "    return [one for one in moments if one > at] if moments and moments[0] <= at else moments\n",
-        "    return _forget_until(moments, at) or moments\n",
+        "engine/memory/index.py",
+        "            if roster.book.frees_a_start(now):\n                self.unplaced = True\n",
+        "",
         ("tests/http/api/admin/test_quota_actions.py",),
     ),
     Mutant(
