@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
 from typing import TypeVar
 
@@ -14,6 +14,8 @@ Thing = TypeVar("Thing")
 Result = TypeVar("Result")
 ENDING_S = 0.3
 """How long threads are waited for that were told to end; one that looks up a name or connects cannot be woken."""
+
+TURN_S = 0.5
 
 
 class Interrupted(Exception):
@@ -119,6 +121,13 @@ def _hang_up(line: socket.socket) -> None:
         socket.socket.shutdown(line, socket.SHUT_RDWR)
 
 
+def _next_of(queue: SimpleQueue[Thing]) -> Thing:
+    """Waits in short turns: of a Ctrl-C that comes in the moment in which a wait begins, Python tells only at its end."""
+    while True:
+        with suppress(Empty):
+            return queue.get(timeout=TURN_S)
+
+
 def side_by_side(act: Callable[[Thing], Result], things: Iterable[Thing], at_once: int) -> list[Result]:
     """Returns what is made of each thing, in their order, in a few threads.
 
@@ -146,10 +155,11 @@ def side_by_side(act: Callable[[Thing], Result], things: Iterable[Thing], at_onc
         with waking(ending.end), waking(lambda: done.put(Interrupted())):
             with ending.begun():
                 for _thread in range(min(at_once, len(todo))):
-                    threads.append(Thread(target=copy_context().run, args=(work,), daemon=True))
-                    threads[-1].start()
+                    thread = Thread(target=copy_context().run, args=(work,), daemon=True)
+                    thread.start()
+                    threads.append(thread)  # one that was not started could not be waited for
             while len(made) < len(todo):
-                news = done.get()
+                news = _next_of(done)
                 if isinstance(news, BaseException):
                     raise news
                 made[news[0]] = news[1]

@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -193,3 +195,24 @@ def test_what_was_ended_before_it_began_does_nothing() -> None:
     interruption.end()
     with pytest.raises(Interrupted), interruption.begun():
         pytest.fail("it has begun")
+
+
+NOT_WOKEN = """
+import os, signal, threading, time
+from simpletuner_fleet.client.interruption import side_by_side
+
+begun, heard_by_another = threading.Event(), threading.Thread(target=time.sleep, args=(60,), daemon=True)
+heard_by_another.start()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # so that it does not wake the thread that waits
+threading.Thread(target=lambda: (begun.wait(), time.sleep(0.2), os.kill(os.getpid(), signal.SIGINT))).start()
+try:
+    side_by_side(lambda thing: (begun.set(), time.sleep(60)), [1], 1)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interruption_that_wakes_nobody_is_noticed_all_the_same() -> None:
+    """As where it comes after the last look for it, and before the wait begins."""
+    ran = subprocess.run([sys.executable, "-c", NOT_WOKEN], capture_output=True, text=True, timeout=10)
+    assert (ran.stdout, ran.stderr) == ("interrupted\n", "")
