@@ -20,6 +20,7 @@ SETTINGS = {
     "validation_steps": 0,
     "num_eval_images": 16,
     "demo_device": "cpu",
+    "demo_step_delay_s": 0.005,  # a fast machine would be done before somebody can die
 }
 JUDGE = [sys.executable, "-m", "simpletuner_fleet.trainers.demo", "judge"]
 

@@ -25,10 +25,11 @@ async def test_a_file_of_a_rank_that_appears_later_is_sent(
         )
         after.write_bytes(b"started anew\n")
         ranks[1] = [after, before]
-        for _ in range(500):
-            if await one.log(rank=1) == b"before\nstarted anew\n":
-                break
-        assert await one.log(rank=1) == b"before\nstarted anew\n"
+
+        async def both_came() -> bool:
+            return await one.log(rank=1) == b"before\nstarted anew\n"
+
+        await until(both_came)
         last.write_bytes(b"last words\n")
         ranks[1] = [after, before, last]
         await logs.end()
