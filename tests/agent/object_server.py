@@ -84,6 +84,8 @@ class ObjectServer:
             await self._give(writer, address.path.split("/")[-1], int(query["offset"]), cut_after)
             return
         refusal = self.always or self._refusal(address.path)
+        if address.path.endswith("/logs"):
+            refusal = (503, "store_unavailable")  # it takes none
         if method == "PUT" and refusal is None:
             answer = await self._take(reader, length, address.path.split("/")[-1], query, cut_after)
         else:
